@@ -47,6 +47,9 @@ int rm_reader_read(rm_reader *r, void *out, size_t bytes, remat_error *err);
 /* Moves on without reading; bytes may be at most rm_reader_left(). */
 void rm_reader_skip(rm_reader *r, uint64_t bytes);
 
+/* What of a path is shown in a message: its end when it is long, so that the reason is not cut. */
+const char *rm_path_tail(const char *path);
+
 /* Test hooks, process-wide: the n-th read from now on fails or comes back short (0 = none). */
 typedef enum rm_io_fault { RM_IO_FAIL, RM_IO_SHORT } rm_io_fault;
 void rm_io_fault_at(uint64_t n, rm_io_fault fault);

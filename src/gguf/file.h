@@ -52,6 +52,12 @@ typedef struct rm_gguf_tensor {
     uint64_t name_hash;
 } rm_gguf_tensor;
 
+/* An entry of the index by name, sorted by hash: a file cannot make it slow. */
+typedef struct rm_gguf_slot {
+    uint64_t hash;
+    uint32_t index; /* of kv or tensors */
+} rm_gguf_slot;
+
 typedef struct rm_gguf {
     const rm_file *file;
     uint32_t version, alignment;
@@ -59,6 +65,7 @@ typedef struct rm_gguf {
     uint64_t data_at;
     rm_gguf_kv *kv;
     rm_gguf_tensor *tensors;
+    rm_gguf_slot *kv_order, *tensor_order;
     uint8_t *window; /* RM_GGUF_WINDOW bytes, for readers */
 } rm_gguf;
 

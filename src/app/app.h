@@ -1,0 +1,31 @@
+/* app.h: the commands, one file each, and what they share. Part: app. */
+#ifndef RM_APP_APP_H
+#define RM_APP_APP_H
+
+#include "app/args.h"
+#include "app/input.h"
+#include "app/output.h"
+
+int app_run(const app_args *args, remat_error *err);
+int app_score(const app_args *args, remat_error *err);
+int app_plan(const app_args *args, remat_error *err);
+int app_info(const app_args *args, remat_error *err);
+int app_tokenize(const app_args *args, remat_error *err);
+int app_detokenize(const app_args *args, remat_error *err);
+
+/* Opens the model of the command; Ctrl-C cancels it from now on. One engine at a time. */
+int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err);
+void app_close(remat_engine **e);
+
+/* Token ids of the command's input: --tokens, or its text with these flags. At most the model's
+ * context, or -c. */
+int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,
+                     remat_error *err);
+
+/* The members "memory" and "cache" of a JSON document; s may be NULL. */
+void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s);
+
+/* The same for people, on stderr. */
+void app_print_stats(const remat_engine *e);
+
+#endif /* RM_APP_APP_H */

@@ -1,0 +1,57 @@
+/*
+ * args.h: the command line, from one table. Part: app.
+ *
+ * The table (args.c) names every option once, with the commands that know it, its kind, its place
+ * in app_args and its line of help; parsing, checking and `--help` all come from it.
+ */
+#ifndef RM_APP_ARGS_H
+#define RM_APP_ARGS_H
+
+#include "remat.h"
+
+enum { APP_UNSET_U32 = UINT32_MAX - 1 };
+
+typedef enum app_command {
+    APP_RUN = 1 << 0,
+    APP_SCORE = 1 << 1,
+    APP_INFO = 1 << 2,
+    APP_TOKENIZE = 1 << 3,
+    APP_DETOKENIZE = 1 << 4,
+    APP_PLAN = 1 << 5,
+} app_command;
+
+typedef struct app_args {
+    app_command command;
+    bool help, json, stats;
+    const char *model, *kernels;
+    uint64_t memory_bytes; /* 0: auto */
+    uint32_t threads;      /* 0: chosen */
+    /* input */
+    const char *prompt, *file, *tokens, *system;
+    bool raw, from_stdin, no_special, no_bos;
+    /* context and cache */
+    uint32_t context, predict, chunk_rows, batch, resident; /* APP_UNSET_U32: not given */
+    const char *kv, *kv_k, *kv_v, *cold, *recompute;
+    /* sampling */
+    remat_sampling sampling;
+    bool seed_given, ignore_eos;
+    const char *stops[REMAT_STOPS_MAX];
+    uint32_t stop_count;
+    remat_bias bias[REMAT_BIAS_MAX];
+    /* output */
+    const char *logits;
+    uint32_t top;
+} app_args;
+
+/* Fills args from argv[1 ..]. Errors: REMAT_E_USAGE. args->json is right even then, where the flag
+ * is there at all. */
+int app_args_parse(app_args *args, int argc, char **argv, remat_error *err);
+
+/* What the cache options ask for, as limits (context and so on are left to the command).
+ * Errors: REMAT_E_USAGE for a mode this version does not have. */
+int app_args_limits(remat_limits *out, const app_args *args, remat_error *err);
+
+/* The help of a command, or with 0 of the program, as text for app_print(). */
+void app_args_help(app_command command);
+
+#endif /* RM_APP_ARGS_H */

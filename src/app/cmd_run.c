@@ -1,0 +1,223 @@
+/* cmd_run.c: remat run: one prompt, one answer. Part: app. */
+#include "app/app.h"
+#include "base/check.h"
+#include "base/io.h"
+#include "base/random.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PREDICT_DEFAULT = 1024 };
+
+typedef struct answer {
+    const app_args *args;
+    remat_sampling sampling; /* with the seed that is used */
+    uint32_t vocabulary;
+    int logits_fd;
+    remat_error logits_error;
+    uint32_t *ids;
+    uint32_t id_count;
+    char *text; /* with --json; else it is printed as it comes */
+    size_t text_bytes, text_cap;
+    bool output_failed;
+} answer;
+
+static bool on_text(void *user, const char *text, size_t bytes) {
+    answer *a = user;
+    if (!a->args->json) {
+        rm_buf_put(app_out(), text, bytes);
+        rm_buf_flush(app_out());
+        a->output_failed = app_out()->failed;
+        return !a->output_failed;
+    }
+    RM_ASSERT(bytes <= a->text_cap - a->text_bytes);
+    memcpy(a->text + a->text_bytes, text, bytes);
+    a->text_bytes += bytes;
+    return true;
+}
+
+static bool on_token(void *user, uint32_t id, const float *logits) {
+    answer *a = user;
+    a->ids[a->id_count++] = id;
+    app_progress_end();
+    return a->logits_fd < 0 || rm_write_all(a->logits_fd, logits, a->vocabulary * sizeof *logits,
+                                            &a->logits_error) == REMAT_OK;
+}
+
+/* The prompt's ids: as they are, or in the model's chat format. */
+static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args, remat_error *err) {
+    if (args->raw || args->tokens != NULL) {
+        if (args->system != NULL)
+            return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
+        return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_BOS, err);
+    }
+    remat_model_info info;
+    remat_stats stats;
+    app_text text;
+    remat_message messages[2];
+    size_t count = 0;
+    remat_info(&info, e);
+    remat_stats_get(&stats, e);
+    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
+    if (args->system != NULL)
+        messages[count++] = (remat_message){"system", args->system, strlen(args->system)};
+    messages[count++] = (remat_message){"user", text.bytes, text.count};
+    size_t cap =
+        args->context != APP_UNSET_U32 && args->context > 0 ? args->context : info.context_count;
+    const size_t most = text.count + (args->system != NULL ? strlen(args->system) : 0) + 64;
+    if (cap > most) cap = most;
+    RM_TRY(app_alloc(&out->ids, cap, sizeof *out->ids, err));
+    return remat_tokenize_chat(out->ids, cap, &out->count, e, messages, count, err);
+}
+
+/* -c, or what prompt and answer need, at most the model's. */
+static int choose_context(uint32_t *out, const app_args *args, const remat_model_info *info,
+                          size_t prompt_count, uint32_t predict, remat_error *err) {
+    const uint64_t need = (uint64_t)prompt_count + predict;
+    uint32_t context = need < info->context_count ? (uint32_t)need : info->context_count;
+    if (args->context != APP_UNSET_U32 && args->context > 0) context = args->context;
+    if (context > info->context_count)
+        app_warn("context of %u tokens: the model was made for %u; answers beyond may be poor",
+                 context, info->context_count);
+    if (prompt_count == 0)
+        return rm_fail(err, REMAT_E_USAGE, "prompt: it is empty; give at least one token");
+    if (prompt_count >= context && predict > 0 && !(prompt_count == context && predict == 1)) {
+        return rm_fail(err, REMAT_E_CONTEXT,
+                       "prompt: %zu tokens and an answer do not fit the "
+                       "context of %u; give a larger -c or a shorter text",
+                       prompt_count, context);
+    }
+    *out = context;
+    return REMAT_OK;
+}
+
+static int prepare(answer *a, remat_engine *e, const remat_limits *limits, size_t prompt_count,
+                   uint32_t predict, remat_error *err) {
+    const uint32_t left = limits->context_count - (uint32_t)prompt_count + 1;
+    const uint32_t most = predict < left ? predict : left;
+    RM_TRY(app_alloc(&a->ids, most, sizeof *a->ids, err));
+    if (a->args->json) {
+        size_t piece = 0;
+        for (uint32_t id = 0; id < a->vocabulary; id++) {
+            const size_t bytes = remat_token_text(NULL, 0, e, id, false, false);
+            piece = bytes > piece ? bytes : piece;
+        }
+        /* The longest token is rare: most answers touch little of it. */
+        a->text_cap = (size_t)most * piece + 64;
+        RM_TRY(app_alloc_lazy(&a->text, a->text_cap, err));
+    }
+    if (a->args->logits == NULL) return REMAT_OK;
+    a->logits_fd = open(a->args->logits, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (a->logits_fd >= 0) return REMAT_OK;
+    return rm_fail(err, REMAT_E_FAILED, "%s: %s; choose another place for --logits",
+                   a->args->logits, strerror(errno));
+}
+
+static void print_json(const answer *a, const remat_engine *e, const remat_sequence *s,
+                       const remat_result *r) {
+    static const char *const finish[] = {"stop", "length", "context", "interrupted"};
+    remat_model_info info;
+    remat_stats st;
+    rm_json j;
+    remat_info(&info, e);
+    remat_stats_get(&st, e);
+    rm_json_start(&j, app_out());
+    rm_json_open(&j, NULL, '{');
+    rm_json_open(&j, "model", '{');
+    rm_json_string(&j, "file", a->args->model);
+    rm_json_string(&j, "architecture", info.architecture);
+    rm_json_string(&j, "quantization", info.quantization);
+    rm_json_u64(&j, "parameters", info.parameter_count);
+    rm_json_close(&j, '}');
+    rm_json_text(&j, "text", a->text, a->text_bytes);
+    rm_json_u64(&j, "prompt_tokens", r->prompt_count);
+    rm_json_open(&j, "tokens", '[');
+    for (uint32_t i = 0; i < a->id_count; i++)
+        rm_json_u64(&j, NULL, a->ids[i]);
+    rm_json_close(&j, ']');
+    rm_json_string(&j, "finish_reason", finish[r->finish]);
+    rm_json_open(&j, "timings", '{');
+    rm_json_f64(&j, "load_s", st.load_s, 6);
+    rm_json_f64(&j, "prefill_s", r->prefill_s, 6);
+    rm_json_f64(&j, "prefill_tok_s", r->prompt_count / r->prefill_s, 6);
+    rm_json_f64(&j, "decode_s", r->decode_s, 6);
+    /* The first token comes out of the prefill. */
+    const uint32_t sweeps = r->token_count > 1 ? r->token_count - 1 : 0;
+    rm_json_f64(&j, "decode_tok_s", sweeps > 0 ? sweeps / r->decode_s : 0, 6);
+    rm_json_close(&j, '}');
+    app_json_memory(&j, e, s);
+    rm_json_open(&j, "speculation", '{');
+    rm_json_u64(&j, "drafted", 0);
+    rm_json_u64(&j, "accepted", 0);
+    rm_json_u64(&j, "sweeps", 0);
+    rm_json_close(&j, '}');
+    rm_json_string(&j, "kernels", st.kernels);
+    rm_json_u64(&j, "threads", st.thread_count);
+    rm_json_u64(&j, "seed", a->sampling.seed);
+    rm_json_close(&j, '}');
+    app_printf("\n");
+}
+
+static int generate(answer *a, remat_engine *e, const app_tokens *prompt, uint32_t predict,
+                    remat_error *err) {
+    remat_sequence *s = NULL;
+    remat_result result;
+    remat_generation how = {.token_count = predict,
+                            .ignore_end = a->args->ignore_eos,
+                            .sampling = a->sampling,
+                            .stops = a->args->stops,
+                            .stop_count = a->args->stop_count,
+                            .on_text = on_text,
+                            .on_token = on_token,
+                            .user = a};
+    RM_TRY(remat_sequence_open(&s, e, err));
+    RM_TRY(remat_generate(&result, s, prompt->ids, (uint32_t)prompt->count, &how, err));
+    app_progress_end();
+    if (a->logits_error.status != REMAT_OK) {
+        *err = a->logits_error;
+        return err->status;
+    }
+    if (a->output_failed) return app_flush(err);
+    if (a->args->json) {
+        print_json(a, e, s, &result);
+    } else {
+        app_printf("\n");
+    }
+    if (!a->args->stats) return REMAT_OK;
+    fprintf(stderr, "\nspeed    prompt %u tokens at %.1f a second, answer %u tokens at %.1f\n",
+            result.prompt_count, result.prompt_count / result.prefill_s, result.token_count,
+            result.token_count > 1 ? (result.token_count - 1) / result.decode_s : 0.0);
+    app_print_stats(e);
+    return REMAT_OK;
+}
+
+static int run_engine(answer *a, remat_engine *e, remat_error *err) {
+    const app_args *args = a->args;
+    app_tokens prompt = {0};
+    remat_limits limits;
+    remat_model_info info;
+    const uint32_t predict = args->predict == APP_UNSET_U32 ? PREDICT_DEFAULT : args->predict;
+    RM_TRY(app_args_limits(&limits, args, err));
+    remat_info(&info, e);
+    RM_TRY(prompt_tokens(&prompt, e, args, err));
+    RM_TRY(choose_context(&limits.context_count, args, &info, prompt.count, predict, err));
+    a->vocabulary = info.vocabulary_count;
+    RM_TRY(prepare(a, e, &limits, prompt.count, predict, err));
+    RM_TRY(remat_start(e, &limits, err));
+    return generate(a, e, &prompt, predict, err);
+}
+
+int app_run(const app_args *args, remat_error *err) {
+    answer a = {.args = args, .sampling = args->sampling, .logits_fd = -1};
+    remat_engine *e = NULL;
+    if (!args->seed_given) a.sampling.seed = rm_random_system() >> 11; /* JSON's whole numbers */
+    RM_TRY(app_open(&e, args, false, err));
+    int status = run_engine(&a, e, err);
+    if (a.logits_fd >= 0 && close(a.logits_fd) != 0 && status == REMAT_OK)
+        status = rm_fail(err, REMAT_E_FAILED, "%s: %s", args->logits, strerror(errno));
+    app_close(&e);
+    return status;
+}

@@ -1,0 +1,84 @@
+/* report.c: what commands say about memory, in JSON and for people; their input tokens. */
+#include "app/app.h"
+#include "base/check.h"
+
+#include <stdio.h>
+
+enum { MIB = 1 << 20 };
+
+int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,
+                     remat_error *err) {
+    remat_model_info info;
+    remat_stats stats;
+    app_text text;
+    remat_info(&info, e);
+    remat_stats_get(&stats, e);
+    if (args->tokens != NULL) return app_read_tokens(out, args->tokens, stats.budget_bytes, err);
+    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
+    size_t cap =
+        args->context != APP_UNSET_U32 && args->context > 0 ? args->context : info.context_count;
+    if (cap > text.count + 2) cap = text.count + 2;
+    RM_TRY(app_alloc(&out->ids, cap, sizeof *out->ids, err));
+    return remat_tokenize(out->ids, cap, &out->count, e, text.bytes, text.count, flags, err);
+}
+
+static void interval(void *user, uint32_t first, uint32_t last, const char *state,
+                     uint32_t layer_first, uint32_t layer_last) {
+    rm_json *j = user;
+    rm_json_open(j, NULL, '{');
+    rm_json_u64(j, "first", first);
+    rm_json_u64(j, "last", last);
+    rm_json_string(j, "state", state);
+    rm_json_open(j, "layers", '[');
+    rm_json_u64(j, NULL, layer_first);
+    rm_json_u64(j, NULL, layer_last);
+    rm_json_close(j, ']');
+    rm_json_close(j, '}');
+}
+
+void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s) {
+    remat_stats st;
+    remat_stats_get(&st, e);
+    rm_json_open(j, "memory", '{');
+    rm_json_u64(j, "budget_bytes", st.budget_bytes);
+    rm_json_u64(j, "peak_bytes", st.peak_bytes);
+    rm_json_u64(j, "predicted_peak_bytes", st.predicted_peak_bytes);
+    rm_json_open(j, "ledger_peak", '{');
+    for (uint32_t i = 0; i < REMAT_ACCOUNTS; i++)
+        rm_json_u64(j, remat_account_name(i), st.account_bytes[i]);
+    rm_json_close(j, '}');
+    rm_json_close(j, '}');
+    if (s == NULL) return;
+    rm_json_open(j, "cache", '{');
+    rm_json_u64(j, "tokens", remat_sequence_count(s));
+    rm_json_u64(j, "resident_bytes", st.kv_resident_bytes);
+    rm_json_u64(j, "packed_bytes", 0);
+    rm_json_u64(j, "spilled_bytes", 0);
+    rm_json_u64(j, "dropped_tokens", st.dropped_tokens);
+    rm_json_u64(j, "recomputed_tokens", st.recomputed_tokens);
+    rm_json_u64(j, "spill_read_bytes", 0);
+    rm_json_u64(j, "spill_written_bytes", 0);
+    rm_json_u64(j, "weight_read_bytes", 0);
+    rm_json_open(j, "intervals", '[');
+    remat_each_interval(s, interval, j);
+    rm_json_close(j, ']');
+    rm_json_close(j, '}');
+}
+
+void app_print_stats(const remat_engine *e) {
+    remat_stats s;
+    remat_stats_get(&s, e);
+    fprintf(stderr,
+            "memory   peak %.1f MiB of %.1f MiB, predicted %.1f MiB:", (double)s.peak_bytes / MIB,
+            (double)s.budget_bytes / MIB, (double)s.predicted_peak_bytes / MIB);
+    for (uint32_t i = 0; i < REMAT_ACCOUNTS; i++) {
+        if (s.account_bytes[i] > 0)
+            fprintf(stderr, " %s %.1f", remat_account_name(i), (double)s.account_bytes[i] / MIB);
+    }
+    fprintf(stderr, "\ncache    %.1f MiB resident, %llu tokens dropped, %llu recomputed\n",
+            (double)s.kv_resident_bytes / MIB, (unsigned long long)s.dropped_tokens,
+            (unsigned long long)s.recomputed_tokens);
+    fprintf(stderr, "engine   %s, %u threads, load %.2f s, %llu sweeps of %.1f rows\n", s.kernels,
+            s.thread_count, s.load_s, (unsigned long long)s.sweep_count,
+            s.sweep_count > 0 ? (double)s.row_count / (double)s.sweep_count : 0.0);
+}

@@ -1,0 +1,163 @@
+/* attention.c: see attention.h. */
+#include "engine/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct run {
+    const rm_layer_job *job;
+    const rm_shape *shape;
+    uint32_t group, stride; /* query heads of a KV head; floats of a state */
+    uint32_t tile_rows;     /* rows of an item */
+} run;
+
+static run start(const rm_layer_job *job) {
+    const rm_shape *s = &job->model->shape;
+    run r = {.job = job, .shape = s, .group = s->head_count / s->kv_head_count};
+    r.stride = RM_STATE_HEAD + s->head_dim_padded;
+    r.tile_rows = job->work->tile_queries / r.group;
+    return r;
+}
+
+float rm_attention_scale(uint32_t head_dim) {
+    return (float)(1.44269504088896340736 / sqrt((double)head_dim));
+}
+
+/* Tiles of Q are read before attention writes its output over them. */
+float *rm_attention_out(const rm_layer_job *job, uint32_t row) {
+    const rm_shape *s = &job->model->shape;
+    return job->work->heads + (size_t)row * s->head_count * s->head_dim;
+}
+
+static bool few(const rm_layer_job *job) {
+    return job->chunk->row_count <= RM_SPLIT_ROWS;
+}
+
+/* Where the state of a query head of a row (of few) for one span is kept. */
+static float *split_state(const run *r, uint32_t span, uint32_t kv_head, uint32_t row) {
+    const size_t head = (size_t)span * r->shape->kv_head_count + kv_head;
+    return r->job->work->split + (head * RM_SPLIT_ROWS + row) * r->group * r->stride;
+}
+
+/* Tokens of a span that a row sees. */
+static uint32_t seen_of(const run *r, uint32_t row, uint32_t span) {
+    const uint32_t all = r->job->chunk->position[row] + 1, before = span * RM_SPAN_TOKENS;
+    if (all <= before) return 0;
+    return all - before < RM_SPAN_TOKENS ? all - before : RM_SPAN_TOKENS;
+}
+
+/* States of rows first .. first + count - 1 of one sequence for one span and KV head. */
+static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t first,
+                         uint32_t count, uint32_t kv_head, uint32_t span,
+                         const rm_scratch_thread *t) {
+    const rm_cache *cache = r->job->cache;
+    const void *pages[RM_SPAN_PAGES];
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t seen = seen_of(r, first + i, span);
+        most = seen > most ? seen : most;
+        for (uint32_t g = 0; g < r->group; g++)
+            t->seen[i * r->group + g] = seen;
+    }
+    for (uint32_t i = 0; i * RM_PAGE_TOKENS < most; i++) {
+        const uint8_t *page =
+            rm_cache_page(cache, sequence, r->job->layer, span * RM_SPAN_PAGES + i);
+        RM_ASSERT(page != NULL);
+        pages[i] = page + kv_head * cache->head_bytes;
+    }
+    const size_t query = ((size_t)kv_head * r->job->chunk->row_count + first) * r->group;
+    const rm_attn_job job = {.q = r->job->work->query + query * r->shape->head_dim_padded,
+                             .seen = t->seen,
+                             .state = state,
+                             .pages = pages,
+                             .scratch = t->attn,
+                             .query_count = count * r->group,
+                             .dim = r->shape->head_dim_padded,
+                             .format = cache->shape.format};
+    r->job->kernels->attn_span(&job);
+}
+
+static void finish_head(const run *r, const float *state, uint32_t row, uint32_t head) {
+    float out[RM_HEAD_DIM_MAX];
+    rm_attn_finish(out, state, r->shape->head_dim_padded);
+    memcpy(rm_attention_out(r->job, row) + (size_t)head * r->shape->head_dim, out,
+           r->shape->head_dim * sizeof(float));
+}
+
+/* --- many rows ------------------------------------------------------------------------------- */
+
+static uint32_t tiles_of(const run *r, const rm_segment *g) {
+    return (g->count + r->tile_rows - 1) / r->tile_rows;
+}
+
+static void tile_item(void *user, uint32_t item, uint32_t thread) {
+    const run *r = user;
+    const rm_chunk *c = r->job->chunk;
+    const rm_scratch_thread *t = &r->job->work->threads[thread];
+    const uint32_t kv_head = item % r->shape->kv_head_count;
+    uint32_t tile = item / r->shape->kv_head_count;
+    const rm_segment *g = c->segments;
+    while (tile >= tiles_of(r, g)) {
+        tile -= tiles_of(r, g);
+        g++;
+    }
+    const uint32_t skip = tile * r->tile_rows, left = g->count - skip;
+    const uint32_t first = g->first + skip, count = left < r->tile_rows ? left : r->tile_rows;
+    const uint32_t dim = r->shape->head_dim_padded;
+    float *total = t->state[0];
+    for (uint32_t i = 0; i < count * r->group; i++)
+        rm_attn_state_clear(total + (size_t)i * r->stride, dim);
+    for (uint32_t span = 0; seen_of(r, first + count - 1, span) > 0; span++) {
+        span_of_rows(r, t->state[1], g->sequence, first, count, kv_head, span, t);
+        for (uint32_t i = 0; i < count * r->group; i++) {
+            if (t->seen[i] > 0)
+                rm_attn_merge(total + (size_t)i * r->stride, t->state[1] + (size_t)i * r->stride,
+                              dim);
+        }
+    }
+    for (uint32_t i = 0; i < count * r->group; i++)
+        finish_head(r, total + (size_t)i * r->stride, first + i / r->group,
+                    kv_head * r->group + i % r->group);
+}
+
+/* --- few rows: spans side by side --------------------------------------------------------------- */
+
+static uint32_t spans_of(const run *r, const rm_segment *g) {
+    return r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS + 1;
+}
+
+static void span_item(void *user, uint32_t item, uint32_t thread) {
+    const run *r = user;
+    const rm_segment *g = r->job->chunk->segments;
+    const uint32_t heads = r->shape->kv_head_count;
+    while (item >= spans_of(r, g) * heads) {
+        item -= spans_of(r, g) * heads;
+        g++;
+    }
+    span_of_rows(r, split_state(r, item / heads, item % heads, g->first), g->sequence, g->first,
+                 g->count, item % heads, item / heads, &r->job->work->threads[thread]);
+}
+
+void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread) {
+    if (!few(job)) return;
+    const run r = start(job);
+    const uint32_t dim = r.shape->head_dim_padded;
+    float *total = job->work->threads[thread].state[0];
+    for (uint32_t head = 0; head < r.shape->head_count; head++) {
+        rm_attn_state_clear(total, dim);
+        for (uint32_t span = 0; seen_of(&r, row, span) > 0; span++)
+            rm_attn_merge(
+                total, split_state(&r, span, head / r.group, row) + head % r.group * r.stride, dim);
+        finish_head(&r, total, row, head);
+    }
+}
+
+void rm_attention_run(const rm_layer_job *job) {
+    run r = start(job);
+    const rm_chunk *c = job->chunk;
+    uint32_t items = 0;
+    for (uint32_t i = 0; i < c->segment_count; i++)
+        items += few(job) ? spans_of(&r, &c->segments[i]) : tiles_of(&r, &c->segments[i]);
+    rm_threads_for(job->threads, items * r.shape->kv_head_count, 1,
+                   few(job) ? span_item : tile_item, &r);
+}

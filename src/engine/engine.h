@@ -1,0 +1,63 @@
+/*
+ * engine.h: the engine's insides, shared by the files of this folder. Part: engine.
+ *
+ * remat_open() makes the engine inside its own ledger and fills it up to the tokenizer;
+ * remat_start() plans (plan.c), carves the rest, starts threads and reads the weights.
+ */
+#ifndef RM_ENGINE_ENGINE_H
+#define RM_ENGINE_ENGINE_H
+
+#include "engine/plan.h"
+#include "engine/sample.h"
+#include "engine/sweep.h"
+#include "text/tokenizer.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+
+struct remat_sequence {
+    remat_engine *engine;
+    uint32_t index;
+    bool open;
+    uint32_t count;           /* tokens */
+    uint32_t dropped_columns; /* columns 0 .. dropped_columns - 1 are not held between sweeps */
+    uint32_t *tokens;         /* context_count ids */
+    float *logits;            /* after the last token; vocabulary */
+};
+
+struct remat_engine {
+    remat_options options;
+    rm_ledger ledger;
+    rm_file file;
+    rm_gguf gguf;
+    rm_model model;
+    rm_tokenizer *tokenizer; /* NULL with index_only */
+    const rm_kernels *kernels;
+    uint32_t thread_count;
+    uint64_t open_resident_bytes; /* of the process, before anything was carved */
+    atomic_bool cancel;
+    /* From remat_start() on: */
+    bool started;
+    rm_setup setup;
+    rm_threads *threads;
+    void *thread_memory;
+    uint8_t *stage;
+    rm_cache cache;
+    rm_sweep sweep;
+    remat_sequence *sequences;
+    rm_sample_space sample_space;
+    char *detok_memory;
+    uint64_t predicted_peak_bytes;
+    double load_s;
+    uint64_t sweep_count, row_count, recomputed_tokens;
+};
+
+/* Everything that remat_start() takes, carved in the order of use. */
+int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);
+
+/* Appends the tokens of the steps (sequence.c). score: fn gets the logits of every token but the
+ * last of each step, and the sequences are emptied again. */
+int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,
+                      rm_logits_fn *score, void *user, remat_error *err);
+
+#endif /* RM_ENGINE_ENGINE_H */

@@ -1,0 +1,262 @@
+/* layer.c: see layer.h. The phases stand in the order in which they run. Part: engine. */
+#include "engine/layer.h"
+#include "engine/attention.h"
+
+#include <string.h>
+
+/* What the phases of one call share. */
+typedef struct pass {
+    const rm_layer_job *job;
+    const rm_layer *weights;
+    rm_inputs in, mid;
+    rm_out q, k, v, out; /* tiles */
+    bool keys, rest;
+} pass;
+
+/* Rows are handed out by groups of 16, single rows when there are few. */
+static uint32_t row_items(const pass *p) {
+    const uint32_t n = p->job->chunk->row_count;
+    return n <= RM_GROUP ? n : (n + RM_GROUP - 1) / RM_GROUP;
+}
+
+static uint32_t item_rows(const pass *p, uint32_t item, uint32_t *first) {
+    const uint32_t n = p->job->chunk->row_count;
+    *first = n <= RM_GROUP ? item : item * RM_GROUP;
+    return n <= RM_GROUP ? 1 : rm_group_rows(n, *first);
+}
+
+static void for_rows(pass *p, rm_task_fn *fn) {
+    /* A handful of rows is less work than waking the others. */
+    const uint32_t n = row_items(p);
+    if (p->job->chunk->row_count <= 2) {
+        for (uint32_t i = 0; i < n; i++)
+            fn(p, i, 0);
+    } else {
+        rm_threads_for(p->job->threads, n, 1, fn, p);
+    }
+}
+
+static float *hidden_of(const pass *p, uint32_t row) {
+    return p->job->hidden + (size_t)p->job->chunk->hidden_row[row] * p->job->model->shape.dim;
+}
+
+static void norm_into(pass *p, uint32_t row, const rm_vector *norm, float *space) {
+    const rm_shape *s = &p->job->model->shape;
+    p->job->kernels->rms_norm(space, hidden_of(p, row), norm->at, s->dim, s->norm_epsilon);
+    rm_inputs_put(p->job->kernels, &p->in, row, 0, s->dim, space);
+}
+
+static void attn_norm_rows(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    uint32_t first;
+    const uint32_t n = item_rows(p, item, &first);
+    for (uint32_t r = first; r < first + n; r++)
+        norm_into(p, r, &p->weights->attn_norm, p->job->work->threads[thread].row[0]);
+}
+
+/* --- Q, K and V rows: bias, rotary, to their places ---------------------------------------- */
+
+static void rotate(const pass *p, float *head, const rm_scratch_thread *t) {
+    const rm_shape *s = &p->job->model->shape;
+    const rm_kernels *kernels = p->job->kernels;
+    (s->rope_style == RM_ROPE_PAIRS ? kernels->rope_pairs
+                                    : kernels->rope_halves)(head, t->cos, t->sin, s->rope_dim / 2);
+}
+
+/* One row of tiles as plain floats, with its bias. */
+static void plain_row(const pass *p, float *out, const rm_out *y, uint32_t row,
+                      const rm_vector *bias) {
+    rm_out_row(out, y, row, 0, y->strips);
+    if (bias->at != NULL) p->job->kernels->add(out, bias->at, bias->count);
+}
+
+/* Copies a head to its padded width; the padding is zero. */
+static void padded(float *out, const float *head, const rm_shape *s) {
+    memcpy(out, head, s->head_dim * sizeof *out);
+    memset(out + s->head_dim, 0, (s->head_dim_padded - s->head_dim) * sizeof *out);
+}
+
+static void key_row(const pass *p, uint32_t row, uint32_t sequence, const rm_scratch_thread *t) {
+    const rm_shape *s = &p->job->model->shape;
+    const rm_cache *cache = p->job->cache;
+    const uint32_t position = p->job->chunk->position[row];
+    float *k = t->row[0], *v = t->row[1];
+    float k_head[RM_HEAD_DIM_MAX], v_head[RM_HEAD_DIM_MAX];
+    plain_row(p, k, &p->k, row, &p->weights->bk);
+    plain_row(p, v, &p->v, row, &p->weights->bv);
+    uint8_t *page = rm_cache_page(cache, sequence, p->job->layer, position / RM_PAGE_TOKENS);
+    RM_ASSERT(page != NULL);
+    for (uint32_t h = 0; h < s->kv_head_count; h++) {
+        rotate(p, k + h * s->head_dim, t);
+        padded(k_head, k + h * s->head_dim, s);
+        padded(v_head, v + h * s->head_dim, s);
+        p->job->kernels->page_put(page + h * cache->head_bytes, cache->shape.format,
+                                  s->head_dim_padded, position % RM_PAGE_TOKENS, k_head, v_head);
+    }
+}
+
+static void query_row(const pass *p, uint32_t row, const rm_scratch_thread *t) {
+    const rm_shape *s = &p->job->model->shape;
+    const uint32_t group = s->head_count / s->kv_head_count, rows = p->job->chunk->row_count;
+    const float scale = rm_attention_scale(s->head_dim);
+    float *q = t->row[0];
+    plain_row(p, q, &p->q, row, &p->weights->bq);
+    for (uint32_t h = 0; h < s->head_count; h++) {
+        float *head = q + h * s->head_dim;
+        float *out = p->job->work->query +
+                     (((size_t)(h / group) * rows + row) * group + h % group) * s->head_dim_padded;
+        rotate(p, head, t);
+        for (uint32_t i = 0; i < s->head_dim; i++)
+            head[i] *= scale;
+        padded(out, head, s);
+    }
+}
+
+static uint32_t sequence_of(const rm_chunk *c, uint32_t row) {
+    const rm_segment *g = c->segments;
+    while (row >= g->first + g->count)
+        g++;
+    return g->sequence;
+}
+
+static void head_rows(void *user, uint32_t item, uint32_t thread) {
+    const pass *p = user;
+    const rm_shape *s = &p->job->model->shape;
+    const rm_scratch_thread *t = &p->job->work->threads[thread];
+    uint32_t first;
+    const uint32_t n = item_rows(p, item, &first);
+    for (uint32_t r = first; r < first + n; r++) {
+        p->job->kernels->rope_angles(t->cos, t->sin, p->job->model->rope_frequency, s->rope_dim / 2,
+                                     p->job->chunk->position[r], s->rope_scale);
+        if (p->keys) key_row(p, r, sequence_of(p->job->chunk, r), t);
+        if (p->rest) query_row(p, r, t);
+    }
+}
+
+static void project(pass *p) {
+    const rm_shape *s = &p->job->model->shape;
+    const rm_work *w = p->job->work;
+    const rm_layer *y = p->weights;
+    const uint32_t rows = p->job->chunk->row_count;
+    unsigned mask = 0;
+    rm_product products[RM_PRODUCTS_MAX];
+    uint32_t count = 0;
+    float *at = w->heads;
+    p->q = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wq.outputs)};
+    at += (size_t)rows * p->q.strips * RM_LANES;
+    p->k = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wk.outputs)};
+    at += (size_t)rows * p->k.strips * RM_LANES;
+    p->v = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wv.outputs)};
+    if (p->rest) products[count++] = (rm_product){&y->wq, p->q};
+    if (p->keys) products[count++] = (rm_product){&y->wk, p->k};
+    if (p->keys) products[count++] = (rm_product){&y->wv, p->v};
+    for (uint32_t i = 0; i < count; i++)
+        mask |= rm_act_bit(products[i].w);
+    p->in = rm_work_in(w, mask, rows, s->dim);
+    for_rows(p, attn_norm_rows);
+    rm_products_run(p->job->kernels, p->job->threads, w, &p->in, products, count);
+    for_rows(p, head_rows);
+}
+
+/* --- attention's output, wo, the first residual --------------------------------------------- */
+
+static void attended_rows(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    const rm_shape *s = &p->job->model->shape;
+    const uint32_t q = s->head_count * s->head_dim;
+    uint32_t first;
+    const uint32_t n = item_rows(p, item, &first);
+    for (uint32_t r = first; r < first + n; r++) {
+        rm_attention_finish(p->job, r, thread);
+        rm_inputs_put(p->job->kernels, &p->mid, r, 0, q, rm_attention_out(p->job, r));
+    }
+}
+
+static void add_row(const pass *p, uint32_t row, float *space) {
+    rm_out_row(space, &p->out, row, 0, p->out.strips);
+    p->job->kernels->add(hidden_of(p, row), space, p->job->model->shape.dim);
+}
+
+static void ffn_norm_rows(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    float *space = p->job->work->threads[thread].row[0];
+    uint32_t first;
+    const uint32_t n = item_rows(p, item, &first);
+    for (uint32_t r = first; r < first + n; r++) {
+        add_row(p, r, space);
+        norm_into(p, r, &p->weights->ffn_norm, space);
+    }
+}
+
+static void attend(pass *p) {
+    const rm_layer *y = p->weights;
+    const rm_shape *s = &p->job->model->shape;
+    const rm_work *w = p->job->work;
+    const uint32_t rows = p->job->chunk->row_count;
+    rm_attention_run(p->job);
+    p->mid = rm_work_mid(w, rm_act_bit(&y->wo), rows, s->head_count * s->head_dim);
+    for_rows(p, attended_rows);
+    p->out = (rm_out){.at = w->out, .row_count = rows, .strips = rm_strips(s->dim)};
+    const rm_product wo = {&y->wo, p->out};
+    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &wo, 1);
+    p->in = rm_work_in(w, rm_act_bit(&y->gate) | rm_act_bit(&y->up), rows, s->dim);
+    for_rows(p, ffn_norm_rows);
+}
+
+/* --- feed-forward ----------------------------------------------------------------------------- */
+
+/* RM_UNIT outputs of gate and up for all rows; their product goes on as input of down at once, so
+ * the f32 results never leave this core's cache. */
+static void gated_unit(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    const rm_scratch_thread *t = &p->job->work->threads[thread];
+    const rm_matrix *const w[2] = {&p->weights->gate, &p->weights->up};
+    const uint32_t rows = p->job->chunk->row_count, width = w[0]->outputs;
+    const uint32_t first = item * RM_UNIT, left = width - first;
+    const uint32_t n = left < RM_UNIT ? left : RM_UNIT, strips = rm_strips(n);
+    rm_out y[2];
+    for (int i = 0; i < 2; i++) {
+        y[i] = (rm_out){.at = t->tile[i], .row_count = rows, .strips = strips};
+        const rm_acts *x = &p->in.kind[rm_formats[w[i]->format].act];
+        for (uint32_t j = 0; j < strips; j++) {
+            const uint32_t strip = first / RM_LANES + j;
+            p->job->kernels->matmul[w[i]->format](
+                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, x, t->matmul);
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        float gate[RM_UNIT], up[RM_UNIT];
+        rm_out_row(gate, &y[0], r, 0, strips);
+        rm_out_row(up, &y[1], r, 0, strips);
+        p->job->kernels->swiglu(gate, gate, up, n);
+        rm_inputs_put(p->job->kernels, &p->mid, r, first, n, gate);
+    }
+}
+
+static void residual_rows(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    uint32_t first;
+    const uint32_t n = item_rows(p, item, &first);
+    for (uint32_t r = first; r < first + n; r++)
+        add_row(p, r, p->job->work->threads[thread].row[0]);
+}
+
+static void feed_forward(pass *p) {
+    const rm_layer *y = p->weights;
+    const rm_work *w = p->job->work;
+    const uint32_t rows = p->job->chunk->row_count, width = y->gate.outputs;
+    p->mid = rm_work_mid(w, rm_act_bit(&y->down), rows, width);
+    rm_threads_for(p->job->threads, (width + RM_UNIT - 1) / RM_UNIT, 1, gated_unit, p);
+    const rm_product down = {&y->down, p->out};
+    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &down, 1);
+    for_rows(p, residual_rows);
+}
+
+void rm_layer_run(const rm_layer_job *job, bool keys, bool rest) {
+    pass p = {.job = job, .weights = &job->model->layers[job->layer], .keys = keys, .rest = rest};
+    RM_ASSERT(job->chunk->row_count > 0 && job->chunk->row_count <= job->work->chunk_rows);
+    project(&p);
+    if (!rest) return;
+    attend(&p);
+    feed_forward(&p);
+}

@@ -1,0 +1,64 @@
+/*
+ * layer.h: one chunk of rows through one layer. Part: engine.
+ *
+ * A chunk is up to chunk_rows rows; rows of one sequence stand together, positions rising. They
+ * go through a layer in two halves, so that the last layer can leave out the second for rows whose
+ * logits nobody wants:
+ *
+ *     keys    norm, K, V, rotary, written to the row's page
+ *     rest    Q, rotary, attention over the pages, wo, residual, norm, gate, up, down, residual
+ *
+ * Between two products there is one barrier; what rows do on their own is done by whoever is free.
+ * No result depends on how rows are cut into chunks or work into threads.
+ */
+#ifndef RM_ENGINE_LAYER_H
+#define RM_ENGINE_LAYER_H
+
+#include "cache/page.h"
+#include "engine/work.h"
+
+/* Rows first .. first + count - 1 of the chunk belong to this sequence. */
+typedef struct rm_segment {
+    uint32_t sequence, first, count;
+} rm_segment;
+
+typedef struct rm_chunk {
+    uint32_t row_count, segment_count;
+    const uint32_t *hidden_row; /* of each row: which row of the hidden states */
+    const uint32_t *position;
+    const rm_segment *segments;
+} rm_chunk;
+
+typedef struct rm_layer_job {
+    const rm_model *model;
+    const rm_kernels *kernels;
+    rm_threads *threads;
+    const rm_work *work;
+    const rm_cache *cache;
+    float *hidden; /* rows of shape.dim floats */
+    uint32_t layer;
+    const rm_chunk *chunk;
+} rm_layer_job;
+
+/* Pages of all rows' positions, and of all before them, are held. */
+void rm_layer_run(const rm_layer_job *job, bool keys, bool rest);
+
+/* Work shared with the ends of the model (sweep.c). */
+
+/* A product of the inputs of a phase: y = w . in, all strips. */
+typedef struct rm_product {
+    const rm_matrix *w;
+    rm_out y;
+} rm_product;
+
+enum { RM_PRODUCTS_MAX = 3 };
+
+/* Runs up to RM_PRODUCTS_MAX products of the same inputs in one phase. */
+void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_work *work,
+                     const rm_inputs *in, const rm_product *products, uint32_t count);
+
+/* Puts one row of k floats into every kind of the inputs. */
+void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,
+                   uint32_t k_count, const float *f);
+
+#endif /* RM_ENGINE_LAYER_H */

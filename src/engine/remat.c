@@ -1,0 +1,260 @@
+/* remat.c: opening, starting and closing an engine. The public functions, thin. Part: engine. */
+#include "base/clock.h"
+#include "base/machine.h"
+#include "engine/engine.h"
+#include "text/detok.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert((int)REMAT_ACCOUNTS == (int)RM_ACCOUNT_COUNT, "one row per account");
+
+enum {
+    MIB = 1 << 20,
+    /* A file's index and vocabulary may be read up to this much before a smaller budget is refused
+     * (without them there is no telling what would be enough). */
+    BOOT_BYTES = 24 * MIB,
+    /* What the process will still touch after the measurement at start: code not yet run, the
+     * command's output, stacks. Measured: under 0.9 MiB, and 40 KiB a thread. */
+    GROWTH_BYTES = 1536 << 10,
+    GROWTH_THREAD_BYTES = 64 << 10,
+    DETOK_ALIGN = 64,
+};
+
+remat_options remat_options_default(void) {
+    return (remat_options){0};
+}
+
+remat_limits remat_limits_default(void) {
+    return (remat_limits){.sequence_count = 1, .logits_rows = 1, .resident_count = REMAT_ALL};
+}
+
+/* What the process takes beside the arena, now and later. Never less than before the arena was. */
+static uint64_t program_bytes(const remat_engine *e) {
+    const uint64_t now = rm_machine_resident_bytes(), ours = e->ledger.carved;
+    uint64_t program = now > ours ? now - ours : 0;
+    if (program < e->open_resident_bytes) program = e->open_resident_bytes;
+    return program + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
+}
+
+/* The budget of `auto`: what is free, less a tenth for everybody else. */
+static uint64_t auto_budget(uint64_t resident) {
+    const uint64_t free_bytes = rm_machine_available_bytes();
+    const uint64_t most = 1ull << 46; /* addresses: half of what x86-64 gives */
+    const uint64_t budget = free_bytes == 0 ? 4096ull * MIB : resident + free_bytes / 10 * 9;
+    return budget < most ? budget : most;
+}
+
+static int open_file(remat_engine *e, const char *path, remat_error *err) {
+    RM_TRY(rm_file_open(&e->file, path, err));
+    RM_TRY(rm_gguf_header(&e->gguf, &e->file, err));
+    RM_TRY(rm_gguf_layout(&e->gguf, &e->ledger, err));
+    RM_TRY(rm_gguf_parse(&e->gguf, err));
+    if (e->options.index_only) return REMAT_OK;
+    RM_TRY(rm_model_describe(&e->model, &e->gguf, err));
+    RM_TRY(rm_model_bind(&e->model, &e->ledger, &e->gguf, err));
+    RM_TRY(
+        rm_ledger_carve(&e->tokenizer, &e->ledger, RM_ACCOUNT_TEXT, 1, rm_tokenizer_bytes(), err));
+    RM_TRY(rm_tokenizer_layout(e->tokenizer, &e->ledger, &e->gguf, err));
+    return rm_tokenizer_load(e->tokenizer, &e->gguf, err);
+}
+
+static int choose_kernels(remat_engine *e, remat_error *err) {
+    const char *name = e->options.kernels != NULL ? e->options.kernels : getenv("REMAT_KERNELS");
+    e->kernels =
+        rm_kernels_select(name != NULL && name[0] != '\0' ? name : NULL, rm_cpu_features());
+    if (e->kernels != NULL) return REMAT_OK;
+    return rm_fail(err, REMAT_E_USAGE,
+                   "kernels: there is no set \"%s\", or this CPU cannot run it; "
+                   "use ref, avx2 or avx512, or leave the choice to remat",
+                   name);
+}
+
+int remat_open(remat_engine **out, const char *path, const remat_options *opt, remat_error *err) {
+    rm_ledger ledger = {0};
+    remat_engine *e = NULL;
+    const uint64_t resident = rm_machine_resident_bytes();
+    const uint64_t budget = opt->memory_bytes > 0 ? opt->memory_bytes : auto_budget(resident);
+    if (opt->thread_count > RM_THREADS_MAX) {
+        return rm_fail(err, REMAT_E_USAGE, "threads: %u are too many; at most %d",
+                       opt->thread_count, RM_THREADS_MAX);
+    }
+    const uint64_t least = resident + BOOT_BYTES;
+    RM_TRY(rm_ledger_open(&ledger, budget > least ? budget : least, resident, err));
+    int status = rm_ledger_carve(&e, &ledger, RM_ACCOUNT_TEXT, 1, sizeof *e, err);
+    if (status != REMAT_OK) {
+        rm_ledger_close(&ledger);
+        return status;
+    }
+    e->ledger = ledger;
+    e->options = *opt;
+    e->options.memory_bytes = budget;
+    e->open_resident_bytes = resident;
+    e->file.fd = -1;
+    const uint32_t cores = rm_machine_cores();
+    e->thread_count = opt->thread_count > 0 ? opt->thread_count
+                                            : (cores < RM_THREADS_MAX ? cores : RM_THREADS_MAX);
+    status = choose_kernels(e, err);
+    if (status == REMAT_OK) status = open_file(e, path, err);
+    if (status != REMAT_OK) {
+        remat_close(&e);
+        return status;
+    }
+    *out = e;
+    return REMAT_OK;
+}
+
+void remat_close(remat_engine **engine) {
+    if (engine == NULL || *engine == NULL) return;
+    remat_engine *e = *engine;
+    rm_threads_stop(&e->threads);
+    if (e->tokenizer != NULL) rm_tokenizer_close(e->tokenizer);
+    rm_file_close(&e->file);
+    rm_ledger ledger = e->ledger; /* the engine lies in its own ledger */
+    rm_ledger_close(&ledger);
+    *engine = NULL;
+}
+
+void remat_cancel(remat_engine *e) {
+    atomic_store_explicit(&e->cancel, true, memory_order_relaxed);
+}
+
+/* --- start ------------------------------------------------------------------------------------------ */
+
+static rm_cache_shape cache_shape(const remat_engine *e, const rm_setup *setup) {
+    const rm_shape *s = &e->model.shape;
+    return (rm_cache_shape){.layer_count = s->layer_count,
+                            .kv_head_count = s->kv_head_count,
+                            .head_dim = s->head_dim_padded,
+                            .format = setup->kv == REMAT_KV_F32 ? RM_KV_F32 : RM_KV_F16,
+                            .sequence_count = setup->sequence_count,
+                            .column_count = setup->column_count,
+                            .page_count = setup->page_count};
+}
+
+static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup,
+                            remat_error *err) {
+    const uint64_t vocabulary = e->model.shape.vocabulary, n = setup->sequence_count;
+    uint32_t *tokens;
+    float *logits;
+    RM_TRY(rm_ledger_carve(&e->sequences, l, RM_ACCOUNT_KV, n, sizeof *e->sequences, err));
+    RM_TRY(
+        rm_ledger_carve(&tokens, l, RM_ACCOUNT_KV, n * setup->context_count, sizeof *tokens, err));
+    RM_TRY(rm_ledger_carve(&logits, l, RM_ACCOUNT_LOGITS, n * vocabulary, sizeof *logits, err));
+    for (uint32_t i = 0; e->sequences != NULL && i < n; i++) {
+        e->sequences[i] = (remat_sequence){.engine = e,
+                                           .index = i,
+                                           .tokens = tokens + (size_t)i * setup->context_count,
+                                           .logits = logits + i * vocabulary};
+    }
+    return REMAT_OK;
+}
+
+int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err) {
+    const uint64_t vocabulary = e->model.shape.vocabulary;
+    const rm_cache_shape cache = cache_shape(e, setup);
+    const rm_sweep_shape sweep = {.row_max = setup->row_max,
+                                  .chunk_rows = setup->chunk_rows,
+                                  .thread_count = e->thread_count,
+                                  .context_count = setup->context_count,
+                                  .logits_rows = setup->logits_rows};
+    RM_TRY(rm_model_layout(&e->model, l, err));
+    RM_TRY(rm_cache_layout(&e->cache, l, &cache, err));
+    RM_TRY(rm_sweep_layout(&e->sweep, l, &e->model, &sweep, err));
+    RM_TRY(layout_sequences(e, l, setup, err));
+    RM_TRY(rm_ledger_carve(&e->sample_space.candidates, l, RM_ACCOUNT_LOGITS, vocabulary,
+                           sizeof *e->sample_space.candidates, err));
+    RM_TRY(rm_ledger_carve(&e->sample_space.counts, l, RM_ACCOUNT_LOGITS, vocabulary,
+                           sizeof *e->sample_space.counts, err));
+    RM_TRY(rm_ledger_carve(&e->detok_memory, l, RM_ACCOUNT_TEXT, 1, rm_detok_bytes(e->tokenizer),
+                           err));
+    RM_TRY(rm_ledger_carve(&e->stage, l, RM_ACCOUNT_IO, e->thread_count,
+                           rm_model_stage_bytes(&e->model), err));
+    return rm_ledger_carve(&e->thread_memory, l, RM_ACCOUNT_WORK, 1,
+                           rm_threads_bytes(e->thread_count), err);
+}
+
+static bool canceled(void *user) {
+    remat_engine *e = user;
+    return atomic_load_explicit(&e->cancel, memory_order_relaxed);
+}
+
+static void load_progress(void *user, uint64_t done, uint64_t total) {
+    const remat_engine *e = user;
+    if (e->options.progress != NULL)
+        e->options.progress(e->options.progress_user, REMAT_STAGE_LOAD, done, total);
+}
+
+static void sweep_progress(void *user, uint64_t done, uint64_t total) {
+    const remat_engine *e = user;
+    if (e->options.progress != NULL)
+        e->options.progress(e->options.progress_user, REMAT_STAGE_PROMPT, done, total);
+}
+
+static int load(remat_engine *e, remat_error *err) {
+    const rm_load how = {.threads = e->threads,
+                         .stage = e->stage,
+                         .stage_bytes = rm_model_stage_bytes(&e->model),
+                         .progress = load_progress,
+                         .canceled = canceled,
+                         .user = e};
+    return rm_model_load(&e->model, &e->gguf, &how, err);
+}
+
+static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits,
+                    remat_error *err) {
+    if (e->started || e->options.index_only)
+        return rm_fail(err, REMAT_E_USAGE, "start: the engine is started already, or index_only");
+    return rm_plan(out, e, limits, e->options.memory_bytes, program_bytes(e), err);
+}
+
+int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
+    const double begin = rm_clock_s();
+    rm_planned plan;
+    RM_TRY(plan_for(&plan, e, limits, err));
+    if (plan.total_bytes == 0) {
+        if (err != NULL) err->minimum_bytes = plan.minimum_bytes;
+        return rm_fail(err, REMAT_E_BUDGET,
+                       "budget: %.1f MiB are too little for this model and a "
+                       "context of %u tokens; the smallest that works is %.1f MiB",
+                       (double)e->options.memory_bytes / MIB, plan.setup.context_count,
+                       (double)(plan.minimum_bytes + MIB / 10) / MIB);
+    }
+    e->ledger.budget = e->options.memory_bytes;
+    RM_TRY(rm_ledger_set_program(&e->ledger, plan.account_bytes[RM_ACCOUNT_PROGRAM], err));
+    RM_TRY(rm_engine_layout(e, &e->ledger, &plan.setup, err));
+    rm_ledger_freeze(&e->ledger);
+    e->started = true;
+    e->setup = plan.setup;
+    e->predicted_peak_bytes = plan.total_bytes;
+    RM_TRY(rm_threads_start(&e->threads, e->thread_memory, e->thread_count, err));
+    rm_cache_start(&e->cache);
+    e->sweep.kernels = e->kernels;
+    e->sweep.threads = e->threads;
+    e->sweep.cache = &e->cache;
+    e->sweep.canceled = canceled;
+    e->sweep.progress = sweep_progress;
+    e->sweep.user = e;
+    RM_TRY(load(e, err));
+    e->load_s = rm_clock_s() - begin;
+    return REMAT_OK;
+}
+
+int remat_plan_make(remat_plan *out, remat_engine *e, const remat_limits *limits,
+                    remat_error *err) {
+    rm_planned plan;
+    RM_TRY(plan_for(&plan, e, limits, err));
+    *out = (remat_plan){.minimum_bytes = plan.minimum_bytes,
+                        .full_bytes = plan.full_bytes,
+                        .predicted_peak_bytes = plan.total_bytes,
+                        .chunk_rows = plan.setup.chunk_rows};
+    memcpy(out->account_bytes, plan.account_bytes, sizeof out->account_bytes);
+    const uint64_t layers = e->model.shape.layer_count, all = plan.setup.column_count;
+    const uint64_t pages = plan.setup.page_count / plan.setup.sequence_count;
+    const uint64_t columns =
+        layers > 1 && pages < all * layers ? (pages - all) / (layers - 1) : all;
+    const uint64_t tokens = columns * RM_PAGE_TOKENS;
+    out->resident_count =
+        (uint32_t)(tokens < plan.setup.context_count ? tokens : plan.setup.context_count);
+    return REMAT_OK;
+}

@@ -1,0 +1,64 @@
+/*
+ * work.h: the memory one chunk of rows needs on its way through a layer. Part: engine.
+ *
+ * Bounded by the chunk and the model's width, never by the context (but for a few pointers and the
+ * spans of a single row's attention). Sections that are not alive together share their bytes:
+ *
+ *     in       8-bit or f32 copies of a norm's output: what Q, K, V and gate, up read
+ *     mid      the same of attention's output (wo reads it), then of the gated rows (down reads it)
+ *     heads    tiles of Q, K, V; then attention's output, row-major
+ *     out      tiles of wo's and down's results
+ *     query    rotated, scaled queries [kv head][row][query head of the group][head_dim_padded]
+ */
+#ifndef RM_ENGINE_WORK_H
+#define RM_ENGINE_WORK_H
+
+#include "base/ledger.h"
+#include "model/model.h"
+
+enum {
+    RM_SPLIT_ROWS = 4, /* a chunk of so many rows cuts attention by spans, a larger one by rows */
+    RM_TILE_QUERIES = 192, /* queries of an attention item: reuse of K and V against scratch */
+    RM_UNIT = 64,          /* outputs of gate and up that a thread turns into input of down */
+};
+
+/* What a product reads, in each kind that some matrix of the phase wants. */
+typedef struct rm_inputs {
+    rm_acts kind[RM_ACT_COUNT];
+    unsigned mask; /* bit k: kind[k] is filled */
+} rm_inputs;
+
+typedef struct rm_scratch_thread {
+    void *matmul;     /* RM_MATMUL_SCRATCH */
+    void *attn;       /* rm_attn_scratch_bytes() */
+    float *state[2];  /* RM_TILE_QUERIES attention states, or one query more than a group */
+    uint32_t *seen;   /* as many */
+    float *tile[2];   /* chunk x RM_UNIT: gate and up */
+    float *row[2];    /* widest row of floats, padded to 64 */
+    float *cos, *sin; /* rope_dim / 2 */
+} rm_scratch_thread;
+
+typedef struct rm_work {
+    uint32_t chunk_rows, thread_count, tile_queries, span_count;
+    unsigned act_mask; /* kinds that any layer matrix wants */
+    uint8_t *in, *mid;
+    uint64_t in_bytes, mid_bytes; /* of one kind each: kinds lie one after the other */
+    float *heads, *out, *query;
+    float *split; /* [span][query head][row < RM_SPLIT_ROWS] states */
+    rm_scratch_thread *threads;
+} rm_work;
+
+/* Carves everything for chunks of chunk_rows rows in contexts of context_count tokens. */
+int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_rows,
+                   uint32_t thread_count, uint32_t context_count, remat_error *err);
+
+/* Views of `in` and `mid` for row_count rows of k values, in the kinds of mask. */
+rm_inputs rm_work_in(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k);
+rm_inputs rm_work_mid(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k);
+
+/* The kind bit of a matrix. */
+static inline unsigned rm_act_bit(const rm_matrix *w) {
+    return 1u << rm_formats[w->format].act;
+}
+
+#endif /* RM_ENGINE_WORK_H */

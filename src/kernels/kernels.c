@@ -1,0 +1,61 @@
+/*
+ * kernels.c: what the machine can run, and the list of sets. Part: kernels. Baseline CPU.
+ *
+ * The tables are built once, on the first call, and constant afterwards.
+ */
+#include "kernels/kernels_impl.h"
+
+#include <cpuid.h>
+#include <pthread.h>
+
+/* Not __builtin_cpu_supports(): clang 14 rejects some names. XCR0 says what the system saves when
+ * it switches threads: without that, the CPU's own flag is of no use. */
+unsigned rm_cpu_features(void) {
+    unsigned features = 0, a, b, c, d, xcr0, xcr0_high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    const bool osxsave = c >> 27 & 1, avx = c >> 28 & 1, fma = c >> 12 & 1, f16c = c >> 29 & 1;
+    if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(xcr0_high) : "c"(0));
+    const bool ymm = (xcr0 & 0x06) == 0x06, zmm = (xcr0 & 0xe6) == 0xe6;
+    const bool avx2 = b >> 5 & 1;
+    const bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1;
+    const bool vnni = c >> 11 & 1;
+    if (ymm && avx2 && fma && f16c) features |= RM_CPU_AVX2;
+    if ((features & RM_CPU_AVX2) && zmm && f && dq && bw && vl && vnni) features |= RM_CPU_AVX512;
+    return features;
+}
+
+enum { SET_COUNT = 3 };
+
+static const unsigned needs[SET_COUNT] = {0, RM_CPU_AVX2, RM_CPU_AVX2 | RM_CPU_AVX512};
+static rm_kernels tables[SET_COUNT];
+static const rm_kernels *const list[SET_COUNT + 1] = {&tables[0], &tables[1], &tables[2], NULL};
+
+static void build(void) {
+    rm_kernels_init_ref(&tables[0]);
+    rm_kernels_init_ref_attn(&tables[0]);
+    tables[1] = tables[0];
+    rm_kernels_init_avx2(&tables[1]);
+    rm_kernels_init_avx2_rows(&tables[1]);
+    rm_kernels_init_avx2_attn(&tables[1]);
+    tables[2] = tables[1];
+    rm_kernels_init_avx512(&tables[2]);
+    rm_kernels_init_avx512_rows(&tables[2]);
+    rm_kernels_init_avx512_attn(&tables[2]);
+}
+
+const rm_kernels *const *rm_kernels_all(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, build);
+    return list;
+}
+
+const rm_kernels *rm_kernels_select(const char *name, unsigned features) {
+    const rm_kernels *const *all = rm_kernels_all();
+    const rm_kernels *best = NULL;
+    for (int i = 0; i < SET_COUNT; i++) {
+        const bool runs = (needs[i] & ~features) == 0;
+        if (runs && (name == NULL || strcmp(name, all[i]->name) == 0)) best = all[i];
+    }
+    return best;
+}

@@ -1,0 +1,271 @@
+/*
+ * avx512.c: matrix products with AVX-512 (F, BW, DQ, VL, VNNI). Part: kernels.
+ *
+ * A register holds 16 outputs. One vector of weights meets up to 8 rows of activations, which are
+ * broadcasts of 4 k as memory operands.
+ *
+ *   few rows    weights are unpacked in registers and the stream of strips is prefetched: the
+ *               memory is the bound
+ *   many rows   runs of 768 k are unpacked once, to bytes and f32 scales in scratch (L1), which
+ *               all rows read: the two ports of arithmetic are the bound, and unpacking again for
+ *               each 8 rows would take a seventh of them
+ *
+ * vpdpbusd takes unsigned weights. Where they are signed the stored byte is weight + bias, and the
+ * integer sum starts at -bias * sum(x): 8 for q4_0, 128 for q8_0. Sums stay exact.
+ */
+#include "kernels/kernels_impl.h"
+
+#include <immintrin.h>
+
+enum {
+    ROWS = 8,   /* 8 rows x (sum and result), weights and scales fit 32 registers */
+    MANY = 32,  /* rows from which unpacking to scratch pays */
+    F_ROWS = 6, /* f16, f32: 6 rows x 4 chains */
+};
+
+INLINE __m512i load(const void *p) {
+    return _mm512_load_si512(p);
+}
+
+INLINE __m512 load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)p));
+}
+
+INLINE __m512i bcast32(const void *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+
+/* acc + u8 weights . s8 activations, 4 k per lane */
+INLINE __m512i dot4(__m512i acc, __m512i w, const int8_t *x) {
+    return _mm512_dpbusd_epi32(acc, w, bcast32(x));
+}
+
+INLINE __m512i low4(__m512i v) {
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE __m512i high4(__m512i v) {
+    return low4(_mm512_srli_epi16(v, 4));
+}
+
+INLINE __m512 scaled(__m512 acc, __m512 d, float xd, __m512i sum) {
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(xd)), _mm512_cvtepi32_ps(sum), acc);
+}
+
+/* FN(R) is a statement that handles R rows at r; the widest R <= rows left is taken. */
+#define FOR_ROWS(r, n, FN)                                                                         \
+    for (uint32_t r = 0; r < (n);) {                                                               \
+        if ((n)-r >= 8) {                                                                          \
+            FN(8);                                                                                 \
+            r += 8;                                                                                \
+        } else if ((n)-r >= 4) {                                                                   \
+            FN(4);                                                                                 \
+            r += 4;                                                                                \
+        } else if ((n)-r >= 2) {                                                                   \
+            FN(2);                                                                                 \
+            r += 2;                                                                                \
+        } else {                                                                                   \
+            FN(1);                                                                                 \
+            r += 1;                                                                                \
+        }                                                                                          \
+    }
+
+/* -bias * sum(x) of one row, bias = 2^shift, or 0. */
+INLINE __m512i start_of(int shift, const int32_t *neg_sum) {
+    return shift == 0 ? _mm512_setzero_si512()
+                      : _mm512_slli_epi32(bcast32(neg_sum), (unsigned)shift);
+}
+
+INLINE int shift_of(rm_format f) {
+    return f == RM_Q8_0 ? 7 : f == RM_Q4_0 ? 3 : 0;
+}
+
+/* --- few rows: unpacked in registers ------------------------------------------------------- */
+
+INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, rm_group_view x,
+                     size_t kb_count) {
+    __m512 acc[ROWS];
+    UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
+    for (size_t kb = 0; kb < kb_count; kb++) {
+        const rm_block_view w = rm_block_at(f, strip, kb);
+        const int8_t *q = x.q + kb / 2 * x.q_step + kb % 2 * 32;
+        const size_t at = kb * x.step;
+        __m512i sum[ROWS];
+        rm_ahead(w.q, w.bytes);
+        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x.neg_sum + at + r);
+        if (f == RM_Q8_0) {
+            UNROLL for (int v = 0; v < 8; v++) {
+                const __m512i b = _mm512_xor_si512(load(w.q + 64 * v), _mm512_set1_epi8(-128));
+                UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], b, q + r * 64 + 4 * v);
+            }
+        } else {
+            UNROLL for (int v = 0; v < 4; v++) {
+                const __m512i b = load(w.q + 64 * v), lo = low4(b), hi = high4(b);
+                UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], lo, q + r * 64 + 4 * v);
+                UNROLL for (int r = 0; r < rows; r++) sum[r] =
+                    dot4(sum[r], hi, q + r * 64 + 16 + 4 * v);
+            }
+        }
+        const __m512 d = load_f16(w.d);
+        UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x.d[at + r], sum[r]);
+        if (f == RM_Q4_1) {
+            const __m512 m = load_f16(w.m);
+            UNROLL for (int r = 0; r < rows; r++) acc[r] =
+                _mm512_fmadd_ps(m, _mm512_set1_ps(x.ds[at + r]), acc[r]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(y + r * RM_LANES, acc[r]);
+}
+
+INLINE void few(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
+                const rm_acts *x) {
+    const size_t kb_count = x->k_count / 32;
+    for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
+        const uint32_t n = rm_group_rows(x->row_count, first);
+#define FN(R)                                                                                      \
+    few_rows(R, f, rm_out_at(y, first + r, strip), strip_bytes, rm_group_at(x, first, r, n, 0),    \
+             kb_count)
+        FOR_ROWS(r, n, FN)
+#undef FN
+    }
+}
+
+/* --- many rows: unpacked once ------------------------------------------------------------- */
+
+INLINE void unpack_run(rm_format f, rm_unpacked *out, const void *strip, size_t first,
+                       size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const rm_block_view w = rm_block_at(f, strip, first + i);
+        rm_ahead(w.q, w.bytes);
+        UNROLL for (int v = 0; v < 4; v++) {
+            if (f == RM_Q8_0) {
+                const __m512i bias = _mm512_set1_epi8(-128);
+                _mm512_store_si512(out[i].q[v], _mm512_xor_si512(load(w.q + 64 * v), bias));
+                _mm512_store_si512(out[i].q[v + 4],
+                                   _mm512_xor_si512(load(w.q + 64 * (v + 4)), bias));
+            } else {
+                const __m512i b = load(w.q + 64 * v);
+                _mm512_store_si512(out[i].q[v], low4(b));
+                _mm512_store_si512(out[i].q[v + 4], high4(b));
+            }
+        }
+        _mm512_store_ps(out[i].d, load_f16(w.d));
+        if (f == RM_Q4_1) _mm512_store_ps(out[i].m, load_f16(w.m));
+    }
+}
+
+/* Adds a run to the results of some rows, which wait in y between runs. */
+INLINE void many_rows(int rows, rm_format f, float *y, const rm_unpacked *w, rm_group_view x,
+                      size_t kb_count, bool from_zero) {
+    __m512 acc[ROWS];
+    UNROLL for (int r = 0; r < rows; r++) acc[r] =
+        from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * RM_LANES);
+    for (size_t kb = 0; kb < kb_count; kb++) {
+        const int8_t *q = x.q + kb / 2 * x.q_step + kb % 2 * 32;
+        const size_t at = kb * x.step;
+        __m512i sum[ROWS];
+        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x.neg_sum + at + r);
+        UNROLL for (int v = 0; v < 8; v++) {
+            const __m512i b = load(w[kb].q[v]);
+            UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], b, q + r * 64 + 4 * v);
+        }
+        const __m512 d = _mm512_load_ps(w[kb].d);
+        UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x.d[at + r], sum[r]);
+        if (f == RM_Q4_1) {
+            const __m512 m = _mm512_load_ps(w[kb].m);
+            UNROLL for (int r = 0; r < rows; r++) acc[r] =
+                _mm512_fmadd_ps(m, _mm512_set1_ps(x.ds[at + r]), acc[r]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(y + r * RM_LANES, acc[r]);
+}
+
+INLINE void many(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
+                 const rm_acts *x, rm_unpacked *run) {
+    const size_t kb_count = x->k_count / 32;
+    for (size_t kb = 0; kb < kb_count; kb += RM_RUN_BLOCKS) {
+        const size_t count = kb_count - kb < RM_RUN_BLOCKS ? kb_count - kb : RM_RUN_BLOCKS;
+        unpack_run(f, run, strip_bytes, kb, count);
+        for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
+            const uint32_t n = rm_group_rows(x->row_count, first);
+#define FN(R)                                                                                      \
+    many_rows(R, f, rm_out_at(y, first + r, strip), run, rm_group_at(x, first, r, n, kb), count,   \
+              kb == 0)
+            FOR_ROWS(r, n, FN)
+#undef FN
+        }
+    }
+}
+
+#define MATMUL_Q(name, f)                                                                          \
+    static void name(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,   \
+                     void *scratch) {                                                              \
+        if (x->row_count < MANY)                                                                   \
+            few(f, y, strip, strip_bytes, x);                                                      \
+        else                                                                                       \
+            many(f, y, strip, strip_bytes, x, scratch);                                            \
+    }
+MATMUL_Q(matmul_q8_0, RM_Q8_0)
+MATMUL_Q(matmul_q4_0, RM_Q4_0)
+MATMUL_Q(matmul_q4_1, RM_Q4_1)
+
+/* --- f16 and f32 -------------------------------------------------------------------------- */
+
+INLINE void float_rows(int rows, rm_format f, bool fetch, const rm_out *y, uint32_t strip,
+                       const void *strip_bytes, const rm_acts *x, uint32_t row) {
+    const size_t k_count = x->k_count;
+    const float *xf = x->f + row * k_count;
+    __m512 c[F_ROWS][4];
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < 4; j++) c[r][j] =
+        _mm512_setzero_ps();
+    for (size_t k = 0; k < k_count; k += 4) {
+        const float *w32 = (const float *)strip_bytes + k * RM_LANES;
+        const uint16_t *w16 = (const uint16_t *)strip_bytes + k * RM_LANES;
+        if (fetch && f == RM_F32) rm_ahead(w32, 256);
+        if (fetch && f == RM_F16) rm_ahead(w16, 128);
+        UNROLL for (int j = 0; j < 4; j++) {
+            const __m512 w =
+                f == RM_F32 ? _mm512_load_ps(w32 + j * RM_LANES) : load_f16(w16 + j * RM_LANES);
+            UNROLL for (int r = 0; r < rows; r++) c[r][j] =
+                _mm512_fmadd_ps(w, _mm512_set1_ps(xf[r * k_count + k + j]), c[r][j]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(
+        rm_out_at(y, row + r, strip),
+        _mm512_add_ps(_mm512_add_ps(c[r][0], c[r][1]), _mm512_add_ps(c[r][2], c[r][3])));
+}
+
+INLINE void matmul_f(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
+                     const rm_acts *x) {
+    const uint32_t n = x->row_count;
+    uint32_t r = 0;
+    for (; n - r >= F_ROWS; r += F_ROWS)
+        float_rows(F_ROWS, f, false, y, strip, strip_bytes, x, r);
+    for (; n - r >= 3; r += 3)
+        float_rows(3, f, true, y, strip, strip_bytes, x, r);
+    for (; n - r >= 1; r += 1)
+        float_rows(1, f, true, y, strip, strip_bytes, x, r);
+}
+
+static void matmul_f32(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
+                       void *scratch) {
+    (void)scratch;
+    matmul_f(RM_F32, y, strip, strip_bytes, x);
+}
+
+static void matmul_f16(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
+                       void *scratch) {
+    (void)scratch;
+    matmul_f(RM_F16, y, strip, strip_bytes, x);
+}
+
+void rm_kernels_init_avx512(rm_kernels *t) {
+    t->name = "avx512";
+    t->matmul[RM_F32] = matmul_f32;
+    t->matmul[RM_F16] = matmul_f16;
+    t->matmul[RM_Q8_0] = matmul_q8_0;
+    t->matmul[RM_Q4_0] = matmul_q4_0;
+    t->matmul[RM_Q4_1] = matmul_q4_1;
+}

@@ -1,0 +1,186 @@
+/*
+ * avx512_rows.c: row operations with AVX-512: quantizing, norms, gates, logits. Part: kernels.
+ *
+ * Virtual lane i % 16 is lane i % 16 of the register. Ends of rows use masks: the lanes left out
+ * add +0 to sums that are never -0.
+ */
+#include "kernels/kernels_impl.h"
+
+#include <immintrin.h>
+
+INLINE __mmask16 tail_mask(size_t n) {
+    return (__mmask16)((1u << (n % 16)) - 1);
+}
+
+INLINE float tree16(__m512 v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+/* rm_exp() of 16; x may be anything. */
+INLINE __m512 exp16(__m512 x) {
+    const __m512 round = _mm512_set1_ps(RM_EXP2_ROUND), log2e = _mm512_set1_ps(RM_LOG2E);
+    const __mmask16 keep = _mm512_cmp_ps_mask(x, _mm512_set1_ps(RM_EXP_LEAST), _CMP_NLT_UQ);
+    const __m512 b = _mm512_min_ps(_mm512_set1_ps(RM_EXP_MOST), x); /* NaN: the second operand */
+    const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(b, log2e, round), round);
+    const __m512 r = _mm512_fmadd_ps(b, _mm512_set1_ps(RM_LOG2E_LOW), _mm512_fmsub_ps(b, log2e, n));
+    __m512 p = _mm512_set1_ps(rm_exp2_c[5]);
+    UNROLL for (int i = 4; i >= 0; i--) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(rm_exp2_c[i]));
+    return _mm512_maskz_scalef_ps(keep, p, n);
+}
+
+/* --- activations -------------------------------------------------------------------------- */
+
+/* One block of 32. step: from a block to the next in d, ds and neg_sum. */
+INLINE void quantize32(rm_acts *x, int8_t *q, size_t at, __m512 a, __m512 b) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                         _mm512_and_si512(_mm512_castps_si512(b), magnitude));
+    float inverse;
+    x->d[at] = rm_quant_scale(&inverse, _mm512_reduce_max_epu32(top));
+    const __m512 inv = _mm512_set1_ps(inverse);
+    /* converts to nearest even, as the addition of 1.5 * 2^23 does; inverse 0 takes all lanes
+     * out, since infinity * 0 is no number */
+    const __mmask16 all = inverse > 0 ? 0xffff : 0;
+    const __m512i qa = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(a, inv));
+    const __m512i qb = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(b, inv));
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(qa));
+    _mm_storeu_si128((__m128i *)(void *)(q + 16), _mm512_cvtepi32_epi8(qb));
+    const int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+    x->neg_sum[at] = -sum;
+    x->ds[at] = x->d[at] * (float)sum;
+}
+
+static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f) {
+    RM_DASSERT(k_first % RM_PACK_K == 0);
+    RM_DASSERT(k_first + rm_pad_k(k_count) <= x->k_count);
+    if (x->kind == RM_ACT_F32) {
+        float *out = x->f + (size_t)row * x->k_count + k_first;
+        memcpy(out, f, k_count * sizeof *f);
+        memset(out + k_count, 0, (rm_pad_k(k_count) - k_count) * sizeof *f);
+        return;
+    }
+    const uint32_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
+    int8_t *q = rm_acts_q(x, row, k_first / 32);
+    size_t at = rm_acts_block(x, row, k_first / 32);
+    uint32_t k = 0;
+    for (; k + 64 <= k_count; k += 64, q += (size_t)n * 64, at += 2 * n) {
+        quantize32(x, q, at, _mm512_loadu_ps(f + k), _mm512_loadu_ps(f + k + 16));
+        quantize32(x, q + 32, at + n, _mm512_loadu_ps(f + k + 32), _mm512_loadu_ps(f + k + 48));
+    }
+    if (k == k_count) return;
+    float last[64] = {0};
+    memcpy(last, f + k, (k_count - k) * sizeof *f);
+    quantize32(x, q, at, _mm512_loadu_ps(last), _mm512_loadu_ps(last + 16));
+    quantize32(x, q + 32, at + n, _mm512_loadu_ps(last + 32), _mm512_loadu_ps(last + 48));
+}
+
+/* --- rows --------------------------------------------------------------------------------- */
+
+static void rms_norm(float *out, const float *x, const float *weight, size_t n, float epsilon) {
+    __m512 lanes = _mm512_setzero_ps();
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        lanes = _mm512_fmadd_ps(v, v, lanes);
+    }
+    const __mmask16 tail = tail_mask(n);
+    const __m512 last = _mm512_maskz_loadu_ps(tail, x + i);
+    lanes = _mm512_fmadd_ps(last, last, lanes);
+    const __m128 mean = _mm_set_ss(tree16(lanes) / (float)n + epsilon);
+    const __m512 scale = _mm512_set1_ps(1.0f / _mm_cvtss_f32(_mm_sqrt_ss(mean)));
+    for (i = 0; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(x + i), scale),
+                                                _mm512_loadu_ps(weight + i)));
+    _mm512_mask_storeu_ps(
+        out + i, tail,
+        _mm512_mul_ps(_mm512_mul_ps(last, scale), _mm512_maskz_loadu_ps(tail, weight + i)));
+}
+
+INLINE __m512 swiglu16(__m512 g, __m512 up) {
+    const __m512 sign = _mm512_set1_ps(-0.0f), e = exp16(_mm512_or_ps(g, sign));
+    const __mmask16 negative = _mm512_cmp_ps_mask(g, _mm512_setzero_ps(), _CMP_LT_OQ);
+    const __m512 top = _mm512_mask_mul_ps(g, negative, g, e);
+    return _mm512_mul_ps(_mm512_div_ps(top, _mm512_add_ps(_mm512_set1_ps(1), e)), up);
+}
+
+static void swiglu(float *out, const float *gate, const float *up, size_t n) {
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(out + i, swiglu16(_mm512_loadu_ps(gate + i), _mm512_loadu_ps(up + i)));
+    const __mmask16 tail = tail_mask(n);
+    _mm512_mask_storeu_ps(
+        out + i, tail,
+        swiglu16(_mm512_maskz_loadu_ps(tail, gate + i), _mm512_maskz_loadu_ps(tail, up + i)));
+}
+
+static void add(float *x, const float *y, size_t n) {
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(x + i, _mm512_add_ps(_mm512_loadu_ps(x + i), _mm512_loadu_ps(y + i)));
+    const __mmask16 tail = tail_mask(n);
+    _mm512_mask_storeu_ps(
+        x + i, tail,
+        _mm512_add_ps(_mm512_maskz_loadu_ps(tail, x + i), _mm512_maskz_loadu_ps(tail, y + i)));
+}
+
+/* --- logits ------------------------------------------------------------------------------- */
+
+/* The largest value first, then where it is: two passes over L2 are faster than keeping indices. */
+static size_t argmax(const float *x, size_t n) {
+    const __m512 least = _mm512_set1_ps(-__builtin_inff());
+    const __mmask16 tail = tail_mask(n);
+    __m512 max = least;
+    __mmask16 nan = 0;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+        max = _mm512_max_ps(v, max);
+    }
+    const __m512 last = _mm512_mask_loadu_ps(least, tail, x + i);
+    nan |= _mm512_cmp_ps_mask(last, last, _CMP_UNORD_Q);
+    if (nan != 0) return n;
+    const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(_mm512_max_ps(last, max)));
+    for (i = 0; i + 16 <= n; i += 16) {
+        const __mmask16 same = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), top, _CMP_EQ_OQ);
+        if (same != 0) return i + (size_t)__builtin_ctz(same);
+    }
+    return i + (size_t)__builtin_ctz(_mm512_mask_cmp_ps_mask(tail, last, top, _CMP_EQ_OQ));
+}
+
+static float sum_exp(const float *x, size_t n, float max) {
+    const __m512 m = _mm512_set1_ps(max);
+    const __mmask16 tail = tail_mask(n);
+    __m512 lanes = _mm512_setzero_ps();
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        lanes = _mm512_add_ps(lanes, exp16(_mm512_sub_ps(_mm512_loadu_ps(x + i), m)));
+    const __m512 last = exp16(_mm512_sub_ps(_mm512_maskz_loadu_ps(tail, x + i), m));
+    return tree16(_mm512_mask_add_ps(lanes, tail, lanes, last));
+}
+
+static bool all_finite(const float *x, size_t n) {
+    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+    __mmask16 bad = 0;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m512i v = _mm512_and_si512(_mm512_loadu_si512(x + i), exponent);
+        bad |= _mm512_cmpeq_epi32_mask(v, exponent);
+    }
+    const __m512i last = _mm512_maskz_loadu_epi32(tail_mask(n), x + i);
+    bad |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(last, exponent), exponent);
+    return bad == 0;
+}
+
+void rm_kernels_init_avx512_rows(rm_kernels *t) {
+    t->act_put = act_put;
+    t->rms_norm = rms_norm;
+    t->swiglu = swiglu;
+    t->add = add;
+    t->argmax = argmax;
+    t->sum_exp = sum_exp;
+    t->all_finite = all_finite;
+}

@@ -1,0 +1,118 @@
+/*
+ * load.c: weights from the file into strips. Part: model.
+ *
+ * All matrices together are cut into items of a few strips; threads take items, read the rows of
+ * each and interleave them straight into their place. Nothing is held twice but the staging
+ * memory of a thread.
+ */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct job {
+    rm_model *model;
+    const rm_gguf *gguf;
+    const rm_load *how;
+    rm_matrix *matrix; /* the one whose strips are read now */
+    uint32_t strips_per_item;
+    atomic_bool failed;
+    atomic_flag reported;
+    atomic_ullong done;
+    remat_error *err; /* written by the thread that set `reported` */
+    int status;
+} job;
+
+static void report(job *j, int status, const remat_error *from) {
+    if (!atomic_flag_test_and_set(&j->reported)) {
+        j->status = status;
+        if (j->err != NULL) *j->err = *from;
+    }
+    atomic_store(&j->failed, true);
+}
+
+static int read_strips(job *j, uint32_t first, uint32_t last, uint8_t *stage, remat_error *err) {
+    rm_matrix *w = j->matrix;
+    const uint64_t row_bytes = rm_gguf_row_bytes(w->format, w->k);
+    const uint32_t row = first * RM_LANES, end = last * RM_LANES;
+    const uint32_t rows = (end < w->outputs ? end : w->outputs) - row;
+    RM_TRY(
+        rm_file_read(j->gguf->file, stage, w->source->at + row * row_bytes, rows * row_bytes, err));
+    for (uint32_t i = 0; i < rows; i += RM_LANES) {
+        const uint32_t n = rows - i < RM_LANES ? rows - i : RM_LANES;
+        uint8_t *strip = w->strips + (size_t)(first + i / RM_LANES) * w->strip_bytes;
+        const int bad = rm_pack_strip(strip, w->format, stage + i * row_bytes, n, w->k);
+        if (bad >= 0) {
+            return rm_fail(err, REMAT_E_MODEL,
+                           "%s: tensor %s, row %u: a weight is not a finite "
+                           "number; the file is damaged",
+                           j->gguf->file->path, w->source->name, row + i + (uint32_t)bad);
+        }
+    }
+    return REMAT_OK;
+}
+
+static void item(void *user, uint32_t index, uint32_t thread) {
+    job *j = user;
+    remat_error err = {0};
+    const rm_load *how = j->how;
+    const uint32_t strips = rm_strips(j->matrix->outputs), first = index * j->strips_per_item;
+    const uint32_t most = first + j->strips_per_item, last = most < strips ? most : strips;
+    if (atomic_load_explicit(&j->failed, memory_order_relaxed)) return;
+    if (how->canceled(how->user)) {
+        rm_fail(&err, REMAT_E_CANCELED, "interrupted");
+        report(j, REMAT_E_CANCELED, &err);
+        return;
+    }
+    const int status = read_strips(j, first, last, how->stage + thread * how->stage_bytes, &err);
+    if (status != REMAT_OK) report(j, status, &err);
+    const uint64_t bytes = (uint64_t)(last - first) * j->matrix->strip_bytes;
+    const uint64_t done = atomic_fetch_add(&j->done, bytes) + bytes;
+    if (how->progress != NULL && thread == 0)
+        how->progress(how->user, done, j->model->weight_bytes);
+}
+
+static int load_matrix(job *j, rm_matrix *w) {
+    j->matrix = w;
+    const uint64_t strip_raw = RM_LANES * (uint64_t)rm_gguf_row_bytes(w->format, w->k);
+    j->strips_per_item = (uint32_t)(j->how->stage_bytes / strip_raw);
+    RM_ASSERT(j->strips_per_item > 0);
+    const uint32_t strips = rm_strips(w->outputs);
+    rm_threads_for(j->how->threads, (strips + j->strips_per_item - 1) / j->strips_per_item, 1, item,
+                   j);
+    return j->status;
+}
+
+static int load_vector(rm_vector *v, const rm_gguf *g, const rm_load *how, remat_error *err) {
+    const bool half = rm_format_of_gguf(v->source->type) == RM_F16;
+    RM_TRY(
+        rm_file_read(g->file, how->stage, v->source->at, (uint64_t)v->count * (half ? 2 : 4), err));
+    for (uint32_t i = 0; i < v->count; i++) {
+        uint16_t h;
+        if (half) {
+            memcpy(&h, how->stage + i * 2ull, sizeof h);
+            v->at[i] = rm_f16_to_f32(h);
+        } else {
+            memcpy(&v->at[i], how->stage + i * 4ull, sizeof(float));
+        }
+        if (!isfinite(v->at[i])) {
+            return rm_fail(err, REMAT_E_MODEL,
+                           "%s: tensor %s, element %u is not a finite number; "
+                           "the file is damaged",
+                           g->file->path, v->source->name, i);
+        }
+    }
+    return REMAT_OK;
+}
+
+static int load_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
+    job *j = user;
+    return w != NULL ? load_matrix(j, w) : load_vector(v, j->gguf, j->how, err);
+}
+
+int rm_model_load(rm_model *m, const rm_gguf *g, const rm_load *how, remat_error *err) {
+    job j = {.model = m, .gguf = g, .how = how, .err = err, .reported = ATOMIC_FLAG_INIT};
+    RM_TRY(rm_model_visit(m, load_one, &j, err));
+    return rm_rope_load(m, g, err);
+}

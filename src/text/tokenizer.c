@@ -1,0 +1,240 @@
+/* tokenizer.c: see tokenizer.h. What both kinds share: metadata, special tokens, text of a token. */
+#include "text/tokenizer.h"
+#include "text/tokenizer_impl.h"
+
+#include <string.h>
+
+/* Names that end a text, a turn or a message, in models whose file may not say so. They count for
+ * control and user-defined tokens only: "</s>" may be ordinary text. */
+static const char *const END_NAMES[] = {
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|eot|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endofturn|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "</s>",
+    "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
+};
+
+/* Of text in one call: ids and positions are 32 bits. */
+#define TEXT_BYTES_MAX ((size_t)1 << 31)
+
+size_t rm_tokenizer_bytes(void) {
+    return sizeof(rm_tokenizer);
+}
+
+/* ---- layout and loading */
+
+static int find_kind(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
+    char model[32], pre[64];
+    RM_TRY(rm_gguf_text(model, sizeof model, g, "tokenizer.ggml.model", err));
+    if (strcmp(model, "llama") == 0) {
+        t->vocab.kind = RM_VOCAB_SPM;
+        return REMAT_OK;
+    }
+    if (strcmp(model, "gpt2") != 0) {
+        return rm_fail(err, REMAT_E_MODEL,
+                       "%s: tokenizer.ggml.model is %s; gpt2 and llama are possible",
+                       rm_path_tail(g->file->path), model);
+    }
+    t->vocab.kind = RM_VOCAB_BPE;
+    RM_TRY(rm_gguf_text_or(pre, sizeof pre, g, "tokenizer.ggml.pre", "default", err));
+    t->rule = rm_pattern_rule_find(pre);
+    if (t->rule == NULL) {
+        return rm_fail(err, REMAT_E_MODEL,
+                       "%s: tokenizer.ggml.pre is %s, a way to cut text that is not known here",
+                       rm_path_tail(g->file->path), pre);
+    }
+    return REMAT_OK;
+}
+
+int rm_tokenizer_layout(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g, remat_error *err) {
+    RM_TRY(find_kind(t, g, err));
+    RM_TRY(rm_vocab_layout(&t->vocab, t->vocab.kind, l, g, err));
+    RM_TRY(rm_special_layout(&t->special, l, err));
+    return t->vocab.kind == RM_VOCAB_BPE ? rm_bpe_layout(&t->bpe, l, g, err) : REMAT_OK;
+}
+
+/* An id that the file may give; or fallback, when that is a token. */
+static int load_id(int32_t *out, const rm_tokenizer *t, const rm_gguf *g, const char *key,
+                   int32_t fallback, remat_error *err) {
+    uint32_t id;
+    if (rm_gguf_find(g, key) == NULL) {
+        *out = fallback >= 0 && (uint32_t)fallback < t->vocab.count ? fallback : RM_TOKEN_NONE;
+        return REMAT_OK;
+    }
+    RM_TRY(rm_gguf_u32(&id, g, key, err));
+    if (id >= t->vocab.count) {
+        return rm_fail(err, REMAT_E_MODEL, "%s: %s is %u, but there are %u tokens",
+                       rm_path_tail(g->file->path), key, id, t->vocab.count);
+    }
+    *out = (int32_t)id;
+    return REMAT_OK;
+}
+
+static void mark_end(rm_tokenizer *t, int32_t id) {
+    if (id != RM_TOKEN_NONE) t->vocab.flags[id] |= RM_VOCAB_END;
+}
+
+static int load_ends(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
+    int32_t eot, eom;
+    RM_TRY(load_id(&eot, t, g, "tokenizer.ggml.eot_token_id", RM_TOKEN_NONE, err));
+    RM_TRY(load_id(&eom, t, g, "tokenizer.ggml.eom_token_id", RM_TOKEN_NONE, err));
+    mark_end(t, t->eos);
+    mark_end(t, eot);
+    mark_end(t, eom);
+    for (size_t i = 0; i < sizeof END_NAMES / sizeof END_NAMES[0]; i++) {
+        const uint32_t id = rm_vocab_lookup(&t->vocab, END_NAMES[i], strlen(END_NAMES[i]), false);
+        if (id == RM_NO_TOKEN) continue;
+        const rm_token_type type = rm_token_type_of(t, id);
+        if (type == RM_TOKEN_CONTROL || type == RM_TOKEN_USER) mark_end(t, (int32_t)id);
+    }
+    return REMAT_OK;
+}
+
+int rm_tokenizer_load(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
+    const bool spm = t->vocab.kind == RM_VOCAB_SPM;
+    int32_t unknown;
+    RM_TRY(rm_vocab_load(&t->vocab, g, err));
+    RM_TRY(rm_special_load(&t->special, &t->vocab, g, err));
+    /* SentencePiece's own numbers, where a file leaves them out. */
+    RM_TRY(load_id(&t->bos, t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : RM_TOKEN_NONE, err));
+    RM_TRY(load_id(&t->eos, t, g, "tokenizer.ggml.eos_token_id", spm ? 2 : RM_TOKEN_NONE, err));
+    RM_TRY(
+        load_id(&unknown, t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : RM_TOKEN_NONE, err));
+    RM_TRY(rm_gguf_bool_or(&t->add_bos, g, "tokenizer.ggml.add_bos_token", spm || t->rule->add_bos,
+                           err));
+    RM_TRY(rm_gguf_bool_or(&t->add_eos, g, "tokenizer.ggml.add_eos_token", false, err));
+    RM_TRY(rm_gguf_bool_or(&t->add_blank, g, "tokenizer.ggml.add_space_prefix", true, err));
+    RM_TRY(load_ends(t, g, err));
+    t->text_most = t->vocab.longest;
+    if (spm) {
+        rm_spm_load(&t->spm, &t->vocab, unknown == RM_TOKEN_NONE ? RM_NO_TOKEN : (uint32_t)unknown);
+        return REMAT_OK;
+    }
+    t->add_blank = false;
+    return rm_bpe_load(&t->bpe, &t->vocab, t->rule, g, err);
+}
+
+void rm_tokenizer_close(rm_tokenizer *t) {
+    rm_bpe_close(&t->bpe);
+}
+
+/* ---- text to tokens */
+
+size_t rm_tokenize_work_bytes(const rm_tokenizer *t, size_t text_bytes) {
+    return t->vocab.kind == RM_VOCAB_BPE ? rm_bpe_work_bytes(&t->bpe, text_bytes)
+                                         : rm_spm_work_bytes(text_bytes);
+}
+
+/* Text between special tokens. after_special: also at the start. */
+static int put_text(rm_ids *ids, const rm_tokenizer *t, const char *text, size_t bytes,
+                    bool after_special, void *work, remat_error *err) {
+    if (bytes == 0) return REMAT_OK;
+    if (t->vocab.kind == RM_VOCAB_BPE) {
+        return rm_bpe_tokenize(ids, &t->bpe, text, bytes, work, err);
+    }
+    return rm_spm_tokenize(ids, &t->spm, text, bytes, t->add_blank && after_special, work, err);
+}
+
+int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
+                size_t text_bytes, unsigned flags, void *work, remat_error *err) {
+    if (text_bytes > TEXT_BYTES_MAX) {
+        return rm_fail(err, REMAT_E_FAILED, "tokenizer: a text of %zu bytes; give less than 2 GiB",
+                       text_bytes);
+    }
+    const bool control = (flags & RM_TOKENIZE_SPECIAL) != 0;
+    rm_ids ids = {.at = out, .cap = text_bytes + 2};
+    /* A text that begins with the token itself does not get a second one. */
+    const bool bos = (flags & RM_TOKENIZE_BOS) != 0 && t->add_bos && t->bos != RM_TOKEN_NONE;
+    const bool eos = (flags & RM_TOKENIZE_BOS) != 0 && t->add_eos && t->eos != RM_TOKEN_NONE;
+    if (bos && !rm_ids_put(&ids, (uint32_t)t->bos)) return rm_ids_full(&ids, err);
+    size_t at = 0;
+    bool after_special = true;
+    while (at < text_bytes) {
+        size_t found = at, length = 0;
+        const uint32_t id =
+            rm_special_next(&t->special, &t->vocab, control, text, text_bytes, &found, &length);
+        const size_t end = id == RM_NO_TOKEN ? text_bytes : found;
+        RM_TRY(put_text(&ids, t, text + at, end - at, after_special, work, err));
+        after_special = id != RM_NO_TOKEN;
+        at = end + length;
+        if (id == RM_NO_TOKEN || (bos && found == 0 && id == (uint32_t)t->bos)) continue;
+        if (!rm_ids_put(&ids, id)) return rm_ids_full(&ids, err);
+    }
+    if (eos && !rm_ids_put(&ids, (uint32_t)t->eos)) return rm_ids_full(&ids, err);
+    *count = ids.count;
+    return REMAT_OK;
+}
+
+/* ---- tokens */
+
+uint32_t rm_tokenizer_vocabulary(const rm_tokenizer *t) {
+    return t->vocab.count;
+}
+
+rm_token_type rm_token_type_of(const rm_tokenizer *t, uint32_t id) {
+    RM_ASSERT(id < t->vocab.count);
+    return (rm_token_type)(t->vocab.flags[id] & RM_VOCAB_TYPE);
+}
+
+int32_t rm_token_bos(const rm_tokenizer *t) {
+    return t->bos;
+}
+int32_t rm_token_eos(const rm_tokenizer *t) {
+    return t->eos;
+}
+
+bool rm_token_is_end(const rm_tokenizer *t, uint32_t id) {
+    RM_ASSERT(id < t->vocab.count);
+    return (t->vocab.flags[id] & RM_VOCAB_END) != 0;
+}
+
+int32_t rm_token_find(const rm_tokenizer *t, const char *text, size_t bytes) {
+    const uint32_t id = rm_vocab_find(&t->vocab, text, bytes);
+    return id == RM_NO_TOKEN ? RM_TOKEN_NONE : (int32_t)id;
+}
+
+/* Whether a token stands for nothing in text. Tokens of type "unused" pad byte-level vocabularies,
+ * but are ordinary pieces of SentencePiece ones. */
+static bool is_hidden(const rm_tokenizer *t, rm_token_type type) {
+    return type == RM_TOKEN_CONTROL || type == RM_TOKEN_UNKNOWN ||
+           (type == RM_TOKEN_UNUSED && t->vocab.kind == RM_VOCAB_BPE);
+}
+
+size_t rm_token_text(char *out, size_t cap, const rm_tokenizer *t, uint32_t id, bool special,
+                     bool first) {
+    const rm_token_type type = rm_token_type_of(t, id);
+    if (!special && is_hidden(t, type)) return 0;
+    size_t n;
+    const char *text = rm_vocab_bytes(&t->vocab, id, &n);
+    char byte;
+    if (type == RM_TOKEN_BYTE && t->vocab.kind == RM_VOCAB_SPM) {
+        byte = (char)rm_vocab_byte(text, n);
+        text = &byte;
+        n = 1;
+    } else if (first && t->add_blank && n > 0 && text[0] == ' ' &&
+               (t->vocab.flags[id] & RM_VOCAB_PLAIN) != 0) {
+        text++;
+        n--;
+    }
+    memcpy(out, text, n < cap ? n : cap);
+    return n;
+}
+
+size_t rm_token_text_most(const rm_tokenizer *t) {
+    return t->text_most;
+}
