@@ -236,8 +236,9 @@ uint64_t rm_machine_available_bytes(void) {
     return least == UINT64_MAX ? 0 : least;
 }
 
-/* The smallest CPU quota of all levels, in whole cores; UINT32_MAX when there is none. */
-static uint32_t quota_cores(char text[TEXT_MAX]) {
+/* The smallest CPU quota of all levels, in whole cores; UINT32_MAX when there is none. Kept out of
+ * line, like allowed_cpus: together their buffers would be above the limit of a frame. */
+__attribute__((noinline)) static uint32_t quota_cores(char text[TEXT_MAX]) {
     char path[PATH_MAX_BYTES];
     uint32_t least = UINT32_MAX, cores;
     if (group_path(path, text, "")) {
@@ -267,7 +268,7 @@ static uint32_t quota_cores(char text[TEXT_MAX]) {
 /* ------------------------------------------------------------------------- processors, process */
 
 /* CPUs we may run on, one bit each; returns how many bits are meaningful, 0 when unknown. */
-static uint32_t allowed_cpus(uint64_t allowed[CPU_MAX / 64]) {
+__attribute__((noinline)) static uint32_t allowed_cpus(uint64_t allowed[CPU_MAX / 64]) {
     cpu_set_t sets[CPU_MAX / CPU_SETSIZE];
     memset(sets, 0, sizeof sets);
     memset(allowed, 0, CPU_MAX / 8);

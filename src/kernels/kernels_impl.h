@@ -13,7 +13,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16") /* keeps arrays with constant indices in registers */
 #endif
@@ -45,7 +45,7 @@ static const float rm_exp2_c[6] = RM_EXP2_C;
 
 #define RM_M_START  (-1e30f) /* no infinities: inf - inf cannot occur in finite attention */
 #define RM_S_UNSEEN (-3e38f)
-#define RM_M_MOST   0x1.fffffep127f /* of m: an infinite score gives p = NaN, but c stays a number */
+#define RM_M_MOST   0x1.fffffep127f /* what a state keeps of an infinite m: see ref_attn.c */
 
 /* --- quantizing --------------------------------------------------------------------------- */
 

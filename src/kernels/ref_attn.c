@@ -3,8 +3,9 @@
  * Part: kernels. The answer is written in attn.h.
  *
  * NaN: a maximum passes over it, its exponential does not. So one NaN among the scores makes the
- * query's l and o NaN, and nothing else depends on where it was. Infinity: m is at most the largest
- * float, so that p is NaN (inf - inf) and c is not: pages that a query does not see leave it alone.
+ * query's l and o NaN, and nothing else depends on where it was. An infinite score does the same
+ * (inf - inf), and the state keeps the largest float as its m: with an infinite m the next c would
+ * be NaN even for a page that the query does not see.
  */
 #include "kernels/kernels_impl.h"
 
@@ -68,9 +69,8 @@ static void page_of_query(float *state, const rm_attn_job *job, const float *q, 
         if (t >= seen) s[t] = RM_S_UNSEEN;
         if (s[t] > m) m = s[t];
     }
-    if (m > RM_M_MOST) m = RM_M_MOST;
     const float c = exp2n(state[0] - m);
-    state[0] = m;
+    state[0] = m > RM_M_MOST ? RM_M_MOST : m;
     for (uint32_t j = 0; j < 16; j++)
         l[j] *= c;
     for (uint32_t t = 0; t < RM_PAGE_TOKENS; t++) {

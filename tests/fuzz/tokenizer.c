@@ -90,8 +90,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (!open[kind]) open_kind(&kinds[kind], kind);
     open[kind] = true;
-    /* Only without control tokens does SentencePiece give everything back: a U+2581 is a blank. */
-    const bool exact = kind != 2 || memmem(data, size, "\xE2\x96\x81", 3) == NULL;
+    /* SentencePiece cannot give everything back: a U+2581 is a blank, and so is what is put before
+     * text after "<unk>", which may also have come out of the text itself. */
+    const bool exact = kind != 2 || (memmem(data, size, "\xE2\x96\x81", 3) == NULL &&
+                                     memmem(data, size, "<unk>", 5) == NULL);
     through(&kinds[kind], (const char *)data + 1, size - 1,
             data[0] & SPECIAL ? RM_TOKENIZE_SPECIAL : 0, exact);
     return 0;

@@ -21,7 +21,7 @@ static int add_piece(void *user, const char *piece, size_t bytes, remat_error *e
 static void expect_cut(const char *rule, const char *text, const char *expected) {
     static _Alignas(64) uint8_t work[64 << 10];
     remat_error err = {0};
-    rm_ledger l;
+    rm_ledger l = {0};
     rm_patterns p = {0};
     REQUIRE(rm_ledger_open(&l, 16 << 20, 0, &err) == REMAT_OK);
     EXPECT(rm_patterns_layout(&p, &l, &err) == REMAT_OK);

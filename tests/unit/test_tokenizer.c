@@ -1,5 +1,6 @@
 /* test_tokenizer.c: against ids of outside programs (real vocabulary), and what both kinds share. */
 #include "harness.h"
+#include "no_malloc.h"
 #include "text_fixture.h"
 
 #include <sys/resource.h>
@@ -337,9 +338,45 @@ static void faults(void) {
     }
 }
 
+/* Sanitizer builds are linked without the counter. */
+#pragma weak no_malloc_begin
+#pragma weak no_malloc_end
+
+/* Reading a vocabulary and using it takes no heap: not here and not in PCRE2, compiled or not. */
+static void no_heap(void) {
+    if (no_malloc_begin == NULL) SKIP("heap calls are not counted in this build");
+    for (int spm = 0; spm < 2; spm++) {
+        static uint8_t memory[256 << 10] __attribute__((aligned(64)));
+        static const char text[] = "abc <s> 12 \xFF the <u>";
+        uint32_t ids[sizeof text + 2];
+        size_t count = 0;
+        gg g;
+        fixture f;
+        if (spm)
+            tiny_spm(&g, true, EXTRA, 5);
+        else
+            extra_vocabulary(&g);
+        REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+        rm_tokenizer *t = calloc(1, rm_tokenizer_bytes());
+        no_malloc_begin();
+        EXPECT(rm_tokenizer_layout(t, &f.ledger, &f.gguf, &f.err) == REMAT_OK);
+        EXPECT(rm_tokenizer_load(t, &f.gguf, &f.err) == REMAT_OK);
+        for (int pass = 0; pass < 2; pass++) {
+            EXPECT(rm_tokenize_work_bytes(t, sizeof text) <= sizeof memory);
+            EXPECT(rm_tokenize(ids, &count, t, text, sizeof text, 3, memory, &f.err) == REMAT_OK);
+            t->bpe.patterns.compiled = false;
+        }
+        rm_tokenizer_close(t);
+        EXPECT_EQ_U64(no_malloc_end(), 0);
+        EXPECT(count > 0);
+        free(t);
+        fixture_close(&f);
+    }
+}
+
 int main(int argc, char **argv) {
     /* Nothing here may need more: what a shell gives by default. */
     setrlimit(RLIMIT_STACK, &(struct rlimit){8 << 20, 8 << 20});
     return RM_RUN(argc, argv, T(golden), T(golden_ends), T(one_megabyte), T(odd_bytes),
-                  T(special_tokens), T(bos_and_eos), T(contradictions), T(faults));
+                  T(special_tokens), T(bos_and_eos), T(contradictions), T(faults), T(no_heap));
 }

@@ -192,7 +192,7 @@ __attribute__((unused)) static int fixture_load(fixture *f, const char *path, ui
     remat_error *err = &f->err;
     f->file.fd = -1;
     f->t = calloc(1, rm_tokenizer_bytes());
-    RM_TRY(rm_ledger_open(&f->ledger, 1ull << 30, 1 << 20, err));
+    RM_TRY(rm_ledger_open(&f->ledger, 64 << 20, 1 << 20, err));
     RM_TRY(rm_file_open(&f->file, path, err));
     RM_TRY(rm_gguf_header(&f->gguf, &f->file, err));
     RM_TRY(rm_gguf_layout(&f->gguf, &f->ledger, err));

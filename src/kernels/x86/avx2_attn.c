@@ -68,7 +68,7 @@ INLINE float max64(const float *s, float m) {
 INLINE float soften(float *p, float *st, uint32_t first, uint32_t seen) {
     for (uint32_t t = seen > first ? seen - first : 0; t < RM_PAGE_TOKENS; t++)
         p[t] = RM_S_UNSEEN;
-    const float most = max64(p, st[0]), m = most > RM_M_MOST ? RM_M_MOST : most;
+    const float m = max64(p, st[0]);
     const __m256 mv = _mm256_set1_ps(m), cv = exp2n(_mm256_sub_ps(_mm256_set1_ps(st[0]), mv));
     for (int h = 0; h < 2; h++) { /* lanes 0-7, then 8-15 */
         __m256 l = _mm256_mul_ps(_mm256_loadu_ps(st + 16 + 8 * h), cv);
@@ -80,7 +80,7 @@ INLINE float soften(float *p, float *st, uint32_t first, uint32_t seen) {
         }
         _mm256_storeu_ps(st + 16 + 8 * h, l);
     }
-    st[0] = m;
+    st[0] = m > RM_M_MOST ? RM_M_MOST : m;
     return _mm256_cvtss_f32(cv);
 }
 

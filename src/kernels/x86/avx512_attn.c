@@ -77,7 +77,7 @@ INLINE float soften(float *p, float *st, __m512 *s, uint32_t first, uint32_t see
     }
     /* maxps gives the second operand when one is NaN: a NaN score is passed over */
     UNROLL for (int j = 0; j < VECTORS; j++) top = _mm512_max_ps(s[j], top);
-    const float most = _mm512_reduce_max_ps(top), m = most > RM_M_MOST ? RM_M_MOST : most;
+    const float m = _mm512_reduce_max_ps(top);
     const __m512 mv = _mm512_set1_ps(m), cv = exp2n(_mm512_sub_ps(old, mv));
     __m512 l = _mm512_mul_ps(_mm512_loadu_ps(st + 16), cv);
     UNROLL for (int j = 0; j < VECTORS; j++) {
@@ -86,7 +86,7 @@ INLINE float soften(float *p, float *st, __m512 *s, uint32_t first, uint32_t see
         _mm512_storeu_ps(p + 16 * j, e);
     }
     _mm512_storeu_ps(st + 16, l);
-    st[0] = m;
+    st[0] = m > RM_M_MOST ? RM_M_MOST : m;
     return _mm512_cvtss_f32(cv);
 }
 
