@@ -174,7 +174,7 @@ int rm_bpe_tokenize(rm_ids *out, const rm_bpe *b, const char *text, size_t bytes
 /* ---- layout and loading */
 
 int rm_bpe_layout(rm_bpe *b, rm_ledger *l, const rm_gguf *g, remat_error *err) {
-    const rm_gguf_kv *merges;
+    const rm_gguf_kv *merges = NULL;
     RM_TRY(rm_vocab_strings(&merges, g, MERGES, err));
     b->merge_count = (uint32_t)merges->count;
     b->pair_slots = b->merge_count + b->merge_count / 2 + 1;
@@ -238,7 +238,7 @@ static int load_merge(rm_bpe *b, char *text, uint64_t bytes, uint32_t rank, cons
 }
 
 static int load_merges(rm_bpe *b, const rm_gguf *g, remat_error *err) {
-    const rm_gguf_kv *kv;
+    const rm_gguf_kv *kv = NULL;
     RM_TRY(rm_vocab_strings(&kv, g, MERGES, err));
     char text[MERGE_BYTES_MAX];
     rm_gguf_walk w;

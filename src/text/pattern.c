@@ -28,7 +28,8 @@ static const rm_pattern_rule RULES[] = {
 };
 
 enum {
-    ARENA_BYTES = 256 << 10,
+    /* At most 27 KiB are in use while the rules above are compiled. */
+    ARENA_BYTES = 64 << 10,
     /* The interpreter keeps its states in work memory: 20 KiB to begin with, and these patterns
      * need a handful. Machine code needs the match's two positions only. */
     WORK_COMPILED = 1 << 10,

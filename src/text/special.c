@@ -43,7 +43,7 @@ static uint32_t longest_at(const rm_vocab *v, bool control, const uint64_t *leng
     for (int w = 3; w >= 0; w--) {
         for (uint64_t bits = lengths[w]; bits != 0;) {
             const int top = 63 - __builtin_clzll(bits);
-            const size_t n = (size_t)(w * 64 + top);
+            const size_t n = (size_t)w * 64 + (size_t)top;
             bits ^= 1ull << top;
             if (n > text_bytes) continue;
             const uint32_t id = rm_vocab_lookup(v, text, n, false);

@@ -1,4 +1,4 @@
-/* tokenizer.c: see tokenizer.h. What both kinds share: metadata, special tokens, text of a token. */
+/* tokenizer.c: see tokenizer.h. What both kinds share: metadata, special tokens, a token's text. */
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 
@@ -71,7 +71,7 @@ int rm_tokenizer_layout(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g, remat_e
 /* An id that the file may give; or fallback, when that is a token. */
 static int load_id(int32_t *out, const rm_tokenizer *t, const rm_gguf *g, const char *key,
                    int32_t fallback, remat_error *err) {
-    uint32_t id;
+    uint32_t id = 0;
     if (rm_gguf_find(g, key) == NULL) {
         *out = fallback >= 0 && (uint32_t)fallback < t->vocab.count ? fallback : RM_TOKEN_NONE;
         return REMAT_OK;
@@ -90,7 +90,7 @@ static void mark_end(rm_tokenizer *t, int32_t id) {
 }
 
 static int load_ends(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
-    int32_t eot, eom;
+    int32_t eot = RM_TOKEN_NONE, eom = RM_TOKEN_NONE;
     RM_TRY(load_id(&eot, t, g, "tokenizer.ggml.eot_token_id", RM_TOKEN_NONE, err));
     RM_TRY(load_id(&eom, t, g, "tokenizer.ggml.eom_token_id", RM_TOKEN_NONE, err));
     mark_end(t, t->eos);
@@ -107,7 +107,7 @@ static int load_ends(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
 
 int rm_tokenizer_load(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
     const bool spm = t->vocab.kind == RM_VOCAB_SPM;
-    int32_t unknown;
+    int32_t unknown = RM_TOKEN_NONE;
     RM_TRY(rm_vocab_load(&t->vocab, g, err));
     RM_TRY(rm_special_load(&t->special, &t->vocab, g, err));
     /* SentencePiece's own numbers, where a file leaves them out. */

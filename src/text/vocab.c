@@ -76,7 +76,7 @@ int rm_vocab_byte(const char *text, size_t count) {
 
 /* ---- finding */
 
-/* The slot that holds these bytes, or the free one where they belong. There always is a free one. */
+/* The slot that holds these bytes, or the free one where they belong; there always is one. */
 static rm_slot *slot_of(const rm_vocab *v, const char *bytes, size_t count, bool plain,
                         uint32_t *tag) {
     const uint64_t h = rm_hash(bytes, count, v->seed + (plain ? 1 : 0));
@@ -150,7 +150,7 @@ static int check_list(const rm_gguf *g, const char *key, bool is_float, uint32_t
 
 int rm_vocab_layout(rm_vocab *v, rm_vocab_kind kind, rm_ledger *l, const rm_gguf *g,
                     remat_error *err) {
-    const rm_gguf_kv *tokens;
+    const rm_gguf_kv *tokens = NULL;
     RM_TRY(rm_vocab_strings(&tokens, g, TOKENS, err));
     v->kind = kind;
     v->count = (uint32_t)tokens->count;
@@ -231,7 +231,7 @@ int rm_vocab_load(rm_vocab *v, const rm_gguf *g, remat_error *err) {
     v->seed = rm_random_system();
     RM_TRY(load_types(v, g, err));
     if (v->kind == RM_VOCAB_SPM) RM_TRY(load_scores(v, g, err));
-    const rm_gguf_kv *kv;
+    const rm_gguf_kv *kv = NULL;
     RM_TRY(rm_vocab_strings(&kv, g, TOKENS, err));
     rm_gguf_walk w;
     rm_gguf_walk_start(&w, g, kv);

@@ -48,7 +48,7 @@ int rm_vocab_layout(rm_vocab *v, rm_vocab_kind kind, rm_ledger *l, const rm_gguf
                     remat_error *err);
 int rm_vocab_load(rm_vocab *v, const rm_gguf *g, remat_error *err);
 
-/* A string array of at least one element and at most RM_VOCABULARY_MAX; a missing key is an error. */
+/* A list of 1 to RM_VOCABULARY_MAX strings; a missing key is an error. */
 int rm_vocab_strings(const rm_gguf_kv **out, const rm_gguf *g, const char *key, remat_error *err);
 
 /* The token with these bytes, in the class asked for, or RM_NO_TOKEN. */

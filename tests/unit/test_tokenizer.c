@@ -1,4 +1,4 @@
-/* test_tokenizer.c: against ids of outside programs (real vocabulary), and what both kinds share. */
+/* test_tokenizer.c: against ids of outside programs (real vocabulary); what both kinds share. */
 #include "harness.h"
 #include "no_malloc.h"
 #include "text_fixture.h"

@@ -54,24 +54,6 @@ INLINE __m512 scaled(__m512 acc, __m512 d, float xd, __m512i sum) {
     return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(xd)), _mm512_cvtepi32_ps(sum), acc);
 }
 
-/* FN(R) is a statement that handles R rows at r; the widest R <= rows left is taken. */
-#define FOR_ROWS(r, n, FN)                                                                         \
-    for (uint32_t r = 0; r < (n);) {                                                               \
-        if ((n)-r >= 8) {                                                                          \
-            FN(8);                                                                                 \
-            r += 8;                                                                                \
-        } else if ((n)-r >= 4) {                                                                   \
-            FN(4);                                                                                 \
-            r += 4;                                                                                \
-        } else if ((n)-r >= 2) {                                                                   \
-            FN(2);                                                                                 \
-            r += 2;                                                                                \
-        } else {                                                                                   \
-            FN(1);                                                                                 \
-            r += 1;                                                                                \
-        }                                                                                          \
-    }
-
 /* -bias * sum(x) of one row, bias = 2^shift, or 0. */
 INLINE __m512i start_of(int shift, const int32_t *neg_sum) {
     return shift == 0 ? _mm512_setzero_si512()
@@ -84,17 +66,17 @@ INLINE int shift_of(rm_format f) {
 
 /* --- few rows: unpacked in registers ------------------------------------------------------- */
 
-INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, rm_group_view x,
+INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const rm_group_view *x,
                      size_t kb_count) {
     __m512 acc[ROWS];
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (size_t kb = 0; kb < kb_count; kb++) {
         const rm_block_view w = rm_block_at(f, strip, kb);
-        const int8_t *q = x.q + kb / 2 * x.q_step + kb % 2 * 32;
-        const size_t at = kb * x.step;
+        const int8_t *q = x->q + kb / 2 * x->q_step + kb % 2 * 32;
+        const size_t at = kb * x->step;
         __m512i sum[ROWS];
         rm_ahead(w.q, w.bytes);
-        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x.neg_sum + at + r);
+        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x->neg_sum + at + r);
         if (f == RM_Q8_0) {
             UNROLL for (int v = 0; v < 8; v++) {
                 const __m512i b = _mm512_xor_si512(load(w.q + 64 * v), _mm512_set1_epi8(-128));
@@ -109,27 +91,14 @@ INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, rm_grou
             }
         }
         const __m512 d = load_f16(w.d);
-        UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x.d[at + r], sum[r]);
+        UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x->d[at + r], sum[r]);
         if (f == RM_Q4_1) {
             const __m512 m = load_f16(w.m);
             UNROLL for (int r = 0; r < rows; r++) acc[r] =
-                _mm512_fmadd_ps(m, _mm512_set1_ps(x.ds[at + r]), acc[r]);
+                _mm512_fmadd_ps(m, _mm512_set1_ps(x->ds[at + r]), acc[r]);
         }
     }
     UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(y + r * RM_LANES, acc[r]);
-}
-
-INLINE void few(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
-                const rm_acts *x) {
-    const size_t kb_count = x->k_count / 32;
-    for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
-        const uint32_t n = rm_group_rows(x->row_count, first);
-#define FN(R)                                                                                      \
-    few_rows(R, f, rm_out_at(y, first + r, strip), strip_bytes, rm_group_at(x, first, r, n, 0),    \
-             kb_count)
-        FOR_ROWS(r, n, FN)
-#undef FN
-    }
 }
 
 /* --- many rows: unpacked once ------------------------------------------------------------- */
@@ -156,60 +125,119 @@ INLINE void unpack_run(rm_format f, rm_unpacked *out, const void *strip, size_t 
     }
 }
 
-/* Adds a run to the results of some rows, which wait in y between runs. */
-INLINE void many_rows(int rows, rm_format f, float *y, const rm_unpacked *w, rm_group_view x,
+/* Adds a run to the results of some rows, which wait in y between runs. Two blocks at a time: 16
+ * chains of integers, so that the latency of vpdpbusd (5 cycles, two a cycle) is hidden. */
+INLINE void many_rows(int rows, rm_format f, float *y, const rm_unpacked *w, const rm_group_view *x,
                       size_t kb_count, bool from_zero) {
     __m512 acc[ROWS];
     UNROLL for (int r = 0; r < rows; r++) acc[r] =
         from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * RM_LANES);
-    for (size_t kb = 0; kb < kb_count; kb++) {
-        const int8_t *q = x.q + kb / 2 * x.q_step + kb % 2 * 32;
-        const size_t at = kb * x.step;
-        __m512i sum[ROWS];
-        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x.neg_sum + at + r);
-        UNROLL for (int v = 0; v < 8; v++) {
-            const __m512i b = load(w[kb].q[v]);
-            UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], b, q + r * 64 + 4 * v);
+    for (size_t kb = 0; kb < kb_count; kb += 2) {
+        const int8_t *q = x->q + kb / 2 * x->q_step;
+        const size_t at[2] = {kb * x->step, kb * x->step + x->step};
+        __m512i sum[2][ROWS];
+        UNROLL for (int h = 0; h < 2; h++) UNROLL for (int r = 0; r < rows; r++) sum[h][r] =
+            start_of(shift_of(f), x->neg_sum + at[h] + r);
+        UNROLL for (int v = 0; v < 8; v++) UNROLL for (int h = 0; h < 2; h++) {
+            const __m512i b = load(w[kb + (size_t)h].q[v]);
+            UNROLL for (int r = 0; r < rows; r++) sum[h][r] =
+                dot4(sum[h][r], b, q + r * 64 + 32 * h + 4 * v);
         }
-        const __m512 d = _mm512_load_ps(w[kb].d);
-        UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x.d[at + r], sum[r]);
-        if (f == RM_Q4_1) {
-            const __m512 m = _mm512_load_ps(w[kb].m);
+        UNROLL for (int h = 0; h < 2; h++) {
+            const __m512 d = _mm512_load_ps(w[kb + (size_t)h].d);
             UNROLL for (int r = 0; r < rows; r++) acc[r] =
-                _mm512_fmadd_ps(m, _mm512_set1_ps(x.ds[at + r]), acc[r]);
+                scaled(acc[r], d, x->d[at[h] + r], sum[h][r]);
+            if (f == RM_Q4_1) {
+                const __m512 m = _mm512_load_ps(w[kb + (size_t)h].m);
+                UNROLL for (int r = 0; r < rows; r++) acc[r] =
+                    _mm512_fmadd_ps(m, _mm512_set1_ps(x->ds[at[h] + r]), acc[r]);
+            }
         }
     }
     UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(y + r * RM_LANES, acc[r]);
 }
 
-INLINE void many(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
-                 const rm_acts *x, rm_unpacked *run) {
-    const size_t kb_count = x->k_count / 32;
-    for (size_t kb = 0; kb < kb_count; kb += RM_RUN_BLOCKS) {
-        const size_t count = kb_count - kb < RM_RUN_BLOCKS ? kb_count - kb : RM_RUN_BLOCKS;
-        unpack_run(f, run, strip_bytes, kb, count);
-        for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
-            const uint32_t n = rm_group_rows(x->row_count, first);
-#define FN(R)                                                                                      \
-    many_rows(R, f, rm_out_at(y, first + r, strip), run, rm_group_at(x, first, r, n, kb), count,   \
-              kb == 0)
-            FOR_ROWS(r, n, FN)
-#undef FN
+/* --- formats ------------------------------------------------------------------------------- */
+
+/* A format's functions, each a function of its own for 1, 2, 4 and 8 rows: inlined into one, their
+ * variables would add up to more stack than a frame may have in sanitizer builds. */
+typedef struct format_fns {
+    void (*few[4])(float *y, const void *strip, const rm_group_view *x, size_t kb_count);
+    void (*unpack)(rm_unpacked *out, const void *strip, size_t first, size_t count);
+    void (*many[4])(float *y, const rm_unpacked *w, const rm_group_view *x, size_t kb_count,
+                    bool from_zero);
+} format_fns;
+
+/* Index of the widest function for the rows that are left. */
+static unsigned widest(uint32_t left) {
+    return left >= 8 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
+}
+
+static void matmul_few(const format_fns *f, const rm_out *y, uint32_t strip,
+                       const void *strip_bytes, const rm_acts *x) {
+    for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
+        const uint32_t n = rm_group_rows(x->row_count, first);
+        for (uint32_t r = 0; r < n;) {
+            const unsigned i = widest(n - r);
+            const rm_group_view v = rm_group_at(x, first, r, n, 0);
+            f->few[i](rm_out_at(y, first + r, strip), strip_bytes, &v, x->k_count / 32);
+            r += 1u << i;
         }
     }
 }
 
-#define MATMUL_Q(name, f)                                                                          \
-    static void name(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,   \
-                     void *scratch) {                                                              \
-        if (x->row_count < MANY)                                                                   \
-            few(f, y, strip, strip_bytes, x);                                                      \
-        else                                                                                       \
-            many(f, y, strip, strip_bytes, x, scratch);                                            \
+static void matmul_many(const format_fns *f, const rm_out *y, uint32_t strip,
+                        const void *strip_bytes, const rm_acts *x, rm_unpacked *run) {
+    const size_t kb_count = x->k_count / 32;
+    for (size_t kb = 0; kb < kb_count; kb += RM_RUN_BLOCKS) {
+        const size_t count = kb_count - kb < RM_RUN_BLOCKS ? kb_count - kb : RM_RUN_BLOCKS;
+        f->unpack(run, strip_bytes, kb, count);
+        for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
+            const uint32_t n = rm_group_rows(x->row_count, first);
+            for (uint32_t r = 0; r < n;) {
+                const unsigned i = widest(n - r);
+                const rm_group_view v = rm_group_at(x, first, r, n, kb);
+                f->many[i](rm_out_at(y, first + r, strip), run, &v, count, kb == 0);
+                r += 1u << i;
+            }
+        }
     }
-MATMUL_Q(matmul_q8_0, RM_Q8_0)
-MATMUL_Q(matmul_q4_0, RM_Q4_0)
-MATMUL_Q(matmul_q4_1, RM_Q4_1)
+}
+
+#define ROWS_FNS(name, f, rows)                                                                    \
+    static void name##_few_##rows(float *y, const void *strip, const rm_group_view *x,             \
+                                  size_t kb_count) {                                               \
+        few_rows(rows, f, y, strip, x, kb_count);                                                  \
+    }                                                                                              \
+    static void name##_many_##rows(float *y, const rm_unpacked *w, const rm_group_view *x,         \
+                                   size_t kb_count, bool from_zero) {                              \
+        many_rows(rows, f, y, w, x, kb_count, from_zero);                                          \
+    }
+
+#define FORMAT(name, f)                                                                            \
+    ROWS_FNS(name, f, 1)                                                                           \
+    ROWS_FNS(name, f, 2)                                                                           \
+    ROWS_FNS(name, f, 4)                                                                           \
+    ROWS_FNS(name, f, 8)                                                                           \
+    static void name##_unpack(rm_unpacked *out, const void *strip, size_t first, size_t count) {   \
+        unpack_run(f, out, strip, first, count);                                                   \
+    }                                                                                              \
+    static const format_fns name##_fns = {                                                         \
+        {name##_few_1, name##_few_2, name##_few_4, name##_few_8},                                  \
+        name##_unpack,                                                                             \
+        {name##_many_1, name##_many_2, name##_many_4, name##_many_8},                              \
+    };                                                                                             \
+    static void matmul_##name(const rm_out *y, uint32_t strip, const void *strip_bytes,            \
+                              const rm_acts *x, void *scratch) {                                   \
+        if (x->row_count < MANY)                                                                   \
+            matmul_few(&name##_fns, y, strip, strip_bytes, x);                                     \
+        else                                                                                       \
+            matmul_many(&name##_fns, y, strip, strip_bytes, x, scratch);                           \
+    }
+
+FORMAT(q8_0, RM_Q8_0)
+FORMAT(q4_0, RM_Q4_0)
+FORMAT(q4_1, RM_Q4_1)
 
 /* --- f16 and f32 -------------------------------------------------------------------------- */
 

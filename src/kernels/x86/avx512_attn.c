@@ -103,74 +103,93 @@ INLINE void values(int n, int vectors, float *o, size_t stride, const float *c, 
         _mm512_storeu_ps(o + (size_t)i * stride + 16 * j, acc[i][j]);
 }
 
-/* One page for n queries from `query` on. */
-INLINE void page_of_queries(int n, const rm_attn_job *job, uint32_t query, source_kind kind,
-                            const source *k, const source *v, uint32_t first,
-                            float (*p)[RM_PAGE_TOKENS]) {
-    const uint32_t dim = job->dim;
-    const size_t stride = RM_STATE_HEAD + dim;
+/* Scores of n queries with a page, softened into p; c: what the old state is worth. */
+INLINE void scores_of(int n, source_kind kind, const rm_attn_job *job, uint32_t query,
+                      const source *k, uint32_t first, float *c, float (*p)[RM_PAGE_TOKENS]) {
+    const size_t stride = RM_STATE_HEAD + job->dim;
     float *state = job->state + query * stride;
-    float c[QUERIES];
     __m512 acc[QUERIES][VECTORS];
     UNROLL for (int i = 0; i < n; i++) UNROLL for (int j = 0; j < VECTORS; j++) acc[i][j] =
         _mm512_setzero_ps();
-    chains(n, VECTORS, acc, job->q + (size_t)query * dim, dim, kind, k, dim);
+    chains(n, VECTORS, acc, job->q + (size_t)query * job->dim, job->dim, kind, k, job->dim);
     UNROLL for (int i = 0; i < n; i++) c[i] =
         soften(p[i], state + (size_t)i * stride, acc[i], first, job->seen[query + i]);
+}
+
+INLINE void values_of(int n, source_kind kind, const rm_attn_job *job, uint32_t query,
+                      const source *v, const float *c, float (*p)[RM_PAGE_TOKENS]) {
+    const size_t stride = RM_STATE_HEAD + job->dim, value = kind == F16 ? 2 : 4;
+    float *o = job->state + query * stride + RM_STATE_HEAD;
     source at = *v;
-    uint32_t d = 0;
+    uint32_t left = job->dim;
 #define VALUES(count)                                                                              \
-    values(n, count, state + RM_STATE_HEAD + d, stride, c, p[0], kind, &at);                       \
-    at.data = (const char *)at.data + (count)*16 * (kind == F16 ? 2 : 4);                          \
-    if (kind == F16) at.ahead += RM_PAGE_TOKENS * (count)*32;                                      \
-    d += (count)*16
-    while (d + 64 <= dim) {
+    values(n, count, o, stride, c, p[0], kind, &at);                                               \
+    at.data = (const char *)at.data + (count)*16 * value;                                          \
+    if (kind == F16) at.ahead += RM_PAGE_TOKENS * (count)*16 * value;                              \
+    o += (count)*16;                                                                               \
+    left -= (count)*16
+    while (left >= 64) {
         VALUES(4);
     }
-    if (d + 32 <= dim) {
+    if (left >= 32) {
         VALUES(2);
     }
-    if (d < dim) {
+    if (left > 0) {
         VALUES(1);
     }
 #undef VALUES
 }
 
+/* A function of its own for each number of queries: inlined into one, their variables would add up
+ * to more stack than a frame may have in sanitizer builds. */
+typedef struct kind_fns {
+    void (*scores[QUERIES])(const rm_attn_job *job, uint32_t query, const source *k, uint32_t first,
+                            float *c, float (*p)[RM_PAGE_TOKENS]);
+    void (*values[QUERIES])(const rm_attn_job *job, uint32_t query, const source *v, const float *c,
+                            float (*p)[RM_PAGE_TOKENS]);
+} kind_fns;
+
+#define QUERY_FNS(name, kind, n)                                                                   \
+    static void name##_scores_##n(const rm_attn_job *job, uint32_t query, const source *k,         \
+                                  uint32_t first, float *c, float(*p)[RM_PAGE_TOKENS]) {           \
+        scores_of(n, kind, job, query, k, first, c, p);                                            \
+    }                                                                                              \
+    static void name##_values_##n(const rm_attn_job *job, uint32_t query, const source *v,         \
+                                  const float *c, float(*p)[RM_PAGE_TOKENS]) {                     \
+        values_of(n, kind, job, query, v, c, p);                                                   \
+    }
+
+#define KIND(name, kind)                                                                           \
+    QUERY_FNS(name, kind, 1)                                                                       \
+    QUERY_FNS(name, kind, 2)                                                                       \
+    QUERY_FNS(name, kind, 3)                                                                       \
+    QUERY_FNS(name, kind, 4)                                                                       \
+    QUERY_FNS(name, kind, 5)                                                                       \
+    QUERY_FNS(name, kind, 6)                                                                       \
+    static const kind_fns name##_fns = {                                                           \
+        {name##_scores_1, name##_scores_2, name##_scores_3, name##_scores_4, name##_scores_5,      \
+         name##_scores_6},                                                                         \
+        {name##_values_1, name##_values_2, name##_values_3, name##_values_4, name##_values_5,      \
+         name##_values_6},                                                                         \
+    };
+
+KIND(f32, F32)
+KIND(f16, F16)
+
 /* All queries of the job, by blocks; a block none of whose queries see the page is left out. */
-INLINE void page_any(const rm_attn_job *job, source_kind kind, const source *k, const source *v,
-                     uint32_t first, float (*p)[RM_PAGE_TOKENS]) {
-    const uint32_t n = job->query_count;
-    for (uint32_t i = 0; i < n;) {
-        const uint32_t left = n - i, take = left < QUERIES ? left : QUERIES;
+static void page_of_all(const kind_fns *f, const rm_attn_job *job, const source *k, const source *v,
+                        uint32_t first, float (*p)[RM_PAGE_TOKENS]) {
+    for (uint32_t i = 0; i < job->query_count; i += QUERIES) {
+        const uint32_t left = job->query_count - i, n = left < QUERIES ? left : QUERIES;
+        float c[QUERIES];
         bool any = false;
-        for (uint32_t j = 0; j < take; j++)
+        for (uint32_t j = 0; j < n; j++)
             any = any || job->seen[i + j] > first;
-#define CASE(count)                                                                                \
-    case count:                                                                                    \
-        page_of_queries(count, job, i, kind, k, v, first, p);                                      \
-        break
-        if (any) {
-            switch (take) {
-                CASE(1);
-                CASE(2);
-                CASE(3);
-                CASE(4);
-                CASE(5);
-                CASE(6);
-            }
-        }
-#undef CASE
-        i += take;
+        if (!any) continue;
+        f->scores[n - 1](job, i, k, first, c, p);
+        f->values[n - 1](job, i, v, c, p);
     }
 }
-
-#define PAGE_FN(name, kind)                                                                        \
-    static void name(const rm_attn_job *job, const source *k, const source *v, uint32_t first,     \
-                     float(*p)[RM_PAGE_TOKENS]) {                                                  \
-        page_any(job, kind, k, v, first, p);                                                       \
-    }
-PAGE_FN(page_f32, F32)
-PAGE_FN(page_f16, F16)
 
 /* f32 copies: kf[d][64 tokens], vf[64 tokens][dim]. */
 static void copy_page(float *kf, float *vf, const uint16_t *page, uint32_t dim) {
@@ -201,13 +220,13 @@ static void attn_span(const rm_attn_job *job) {
         const source k = {at, 16, (size_t)dim * 16, next};
         const source v = {at + part_bytes, dim, 16, next + part_bytes};
         if (f16 && few) {
-            page_f16(job, &k, &v, first, p);
+            page_of_all(&f16_fns, job, &k, &v, first, p);
         } else if (f16) {
             copy_page(kf, vf, (const uint16_t *)(const void *)at, dim);
             const source kc = {kf, RM_PAGE_TOKENS, 16, NULL}, vc = {vf, dim, 16, NULL};
-            page_f32(job, &kc, &vc, first, p);
+            page_of_all(&f32_fns, job, &kc, &vc, first, p);
         } else {
-            page_f32(job, &k, &v, first, p);
+            page_of_all(&f32_fns, job, &k, &v, first, p);
         }
     }
 }
