@@ -30,7 +30,7 @@ $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/kernels/x86/avx512*.c)): ISA = $(X512
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL) $(ISA) -c -o $@ $<
+	@echo "cc   $<"; $(CC) $(ALL) $(ISA) -c -o $@ $<
 
 $(BUILD)/libremat.a: $(OBJ)
 	@rm -f $@ && ar rcs $@ $^

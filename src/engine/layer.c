@@ -9,7 +9,7 @@ typedef struct pass {
     const rm_layer_job *job;
     const rm_layer *weights;
     rm_inputs in, mid;
-    rm_out q, k, v, out; /* tiles */
+    rm_product q, k, v, out; /* their results are tiles */
     bool keys, rest;
 } pass;
 
@@ -40,10 +40,10 @@ static float *hidden_of(const pass *p, uint32_t row) {
     return p->job->hidden + (size_t)p->job->chunk->hidden_row[row] * p->job->model->shape.dim;
 }
 
-static void norm_into(pass *p, uint32_t row, const rm_vector *norm, float *space) {
+static void norm_into(pass *p, uint32_t row, const rm_vector *norm, const rm_scratch_thread *t) {
     const rm_shape *s = &p->job->model->shape;
-    p->job->kernels->rms_norm(space, hidden_of(p, row), norm->at, s->dim, s->norm_epsilon);
-    rm_inputs_put(p->job->kernels, &p->in, row, 0, s->dim, space);
+    p->job->kernels->rms_norm(t->row[0], hidden_of(p, row), norm->at, s->dim, s->norm_epsilon);
+    rm_inputs_put(p->job->kernels, &p->in, row, 0, s->dim, t->row[0], t->row[1]);
 }
 
 static void attn_norm_rows(void *user, uint32_t item, uint32_t thread) {
@@ -51,7 +51,7 @@ static void attn_norm_rows(void *user, uint32_t item, uint32_t thread) {
     uint32_t first;
     const uint32_t n = item_rows(p, item, &first);
     for (uint32_t r = first; r < first + n; r++)
-        norm_into(p, r, &p->weights->attn_norm, p->job->work->threads[thread].row[0]);
+        norm_into(p, r, &p->weights->attn_norm, &p->job->work->threads[thread]);
 }
 
 /* --- Q, K and V rows: bias, rotary, to their places ---------------------------------------- */
@@ -63,10 +63,10 @@ static void rotate(const pass *p, float *head, const rm_scratch_thread *t) {
                                     : kernels->rope_halves)(head, t->cos, t->sin, s->rope_dim / 2);
 }
 
-/* One row of tiles as plain floats, with its bias. */
-static void plain_row(const pass *p, float *out, const rm_out *y, uint32_t row,
-                      const rm_vector *bias) {
-    rm_out_row(out, y, row, 0, y->strips);
+/* One row of results as plain floats, with its bias. */
+static void plain_row(const pass *p, float *out, const rm_product *y, uint32_t row,
+                      const rm_vector *bias, float *space) {
+    rm_product_row(out, p->job->kernels, y, row, space);
     if (bias->at != NULL) p->job->kernels->add(out, bias->at, bias->count);
 }
 
@@ -80,10 +80,10 @@ static void key_row(const pass *p, uint32_t row, uint32_t sequence, const rm_scr
     const rm_shape *s = &p->job->model->shape;
     const rm_cache *cache = p->job->cache;
     const uint32_t position = p->job->chunk->position[row];
-    float *k = t->row[0], *v = t->row[1];
+    float *k = t->row[0], *v = t->row[1], *space = t->row[2];
     float k_head[RM_HEAD_DIM_MAX], v_head[RM_HEAD_DIM_MAX];
-    plain_row(p, k, &p->k, row, &p->weights->bk);
-    plain_row(p, v, &p->v, row, &p->weights->bv);
+    plain_row(p, k, &p->k, row, &p->weights->bk, space);
+    plain_row(p, v, &p->v, row, &p->weights->bv, space);
     uint8_t *page = rm_cache_page(cache, sequence, p->job->layer, position / RM_PAGE_TOKENS);
     RM_ASSERT(page != NULL);
     for (uint32_t h = 0; h < s->kv_head_count; h++) {
@@ -100,7 +100,7 @@ static void query_row(const pass *p, uint32_t row, const rm_scratch_thread *t) {
     const uint32_t group = s->head_count / s->kv_head_count, rows = p->job->chunk->row_count;
     const float scale = rm_attention_scale(s->head_dim);
     float *q = t->row[0];
-    plain_row(p, q, &p->q, row, &p->weights->bq);
+    plain_row(p, q, &p->q, row, &p->weights->bq, t->row[1]);
     for (uint32_t h = 0; h < s->head_count; h++) {
         float *head = q + h * s->head_dim;
         float *out = p->job->work->query +
@@ -142,16 +142,14 @@ static void project(pass *p) {
     rm_product products[RM_PRODUCTS_MAX];
     uint32_t count = 0;
     float *at = w->heads;
-    p->q = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wq.outputs)};
-    at += (size_t)rows * p->q.strips * RM_LANES;
-    p->k = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wk.outputs)};
-    at += (size_t)rows * p->k.strips * RM_LANES;
-    p->v = (rm_out){.at = at, .row_count = rows, .strips = rm_strips(y->wv.outputs)};
-    if (p->rest) products[count++] = (rm_product){&y->wq, p->q};
-    if (p->keys) products[count++] = (rm_product){&y->wk, p->k};
-    if (p->keys) products[count++] = (rm_product){&y->wv, p->v};
+    p->q = rm_product_make(&y->wq, true, rows, &at);
+    p->k = rm_product_make(&y->wk, true, rows, &at);
+    p->v = rm_product_make(&y->wv, true, rows, &at);
+    if (p->rest) products[count++] = p->q;
+    if (p->keys) products[count++] = p->k;
+    if (p->keys) products[count++] = p->v;
     for (uint32_t i = 0; i < count; i++)
-        mask |= rm_act_bit(products[i].w);
+        mask |= 1u << products[i].input;
     p->in = rm_work_in(w, mask, rows, s->dim);
     for_rows(p, attn_norm_rows);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->in, products, count);
@@ -168,23 +166,24 @@ static void attended_rows(void *user, uint32_t item, uint32_t thread) {
     const uint32_t n = item_rows(p, item, &first);
     for (uint32_t r = first; r < first + n; r++) {
         rm_attention_finish(p->job, r, thread);
-        rm_inputs_put(p->job->kernels, &p->mid, r, 0, q, rm_attention_out(p->job, r));
+        rm_inputs_put(p->job->kernels, &p->mid, r, 0, q, rm_attention_out(p->job, r),
+                      p->job->work->threads[thread].row[0]);
     }
 }
 
-static void add_row(const pass *p, uint32_t row, float *space) {
-    rm_out_row(space, &p->out, row, 0, p->out.strips);
-    p->job->kernels->add(hidden_of(p, row), space, p->job->model->shape.dim);
+static void add_row(const pass *p, uint32_t row, const rm_scratch_thread *t) {
+    rm_product_row(t->row[0], p->job->kernels, &p->out, row, t->row[1]);
+    p->job->kernels->add(hidden_of(p, row), t->row[0], p->job->model->shape.dim);
 }
 
 static void ffn_norm_rows(void *user, uint32_t item, uint32_t thread) {
     pass *p = user;
-    float *space = p->job->work->threads[thread].row[0];
+    const rm_scratch_thread *t = &p->job->work->threads[thread];
     uint32_t first;
     const uint32_t n = item_rows(p, item, &first);
     for (uint32_t r = first; r < first + n; r++) {
-        add_row(p, r, space);
-        norm_into(p, r, &p->weights->ffn_norm, space);
+        add_row(p, r, t);
+        norm_into(p, r, &p->weights->ffn_norm, t);
     }
 }
 
@@ -194,12 +193,13 @@ static void attend(pass *p) {
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count;
     rm_attention_run(p->job);
-    p->mid = rm_work_mid(w, rm_act_bit(&y->wo), rows, s->head_count * s->head_dim);
+    p->mid = rm_work_mid(w, rm_input_bit(&y->wo, false), rows, s->head_count * s->head_dim);
     for_rows(p, attended_rows);
-    p->out = (rm_out){.at = w->out, .row_count = rows, .strips = rm_strips(s->dim)};
-    const rm_product wo = {&y->wo, p->out};
-    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &wo, 1);
-    p->in = rm_work_in(w, rm_act_bit(&y->gate) | rm_act_bit(&y->up), rows, s->dim);
+    float *at = w->out;
+    p->out = rm_product_make(&y->wo, false, rows, &at);
+    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
+    p->in =
+        rm_work_in(w, rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false), rows, s->dim);
     for_rows(p, ffn_norm_rows);
 }
 
@@ -217,7 +217,7 @@ static void gated_unit(void *user, uint32_t item, uint32_t thread) {
     rm_out y[2];
     for (int i = 0; i < 2; i++) {
         y[i] = (rm_out){.at = t->tile[i], .row_count = rows, .strips = strips};
-        const rm_acts *x = &p->in.kind[rm_formats[w[i]->format].act];
+        const rm_acts *x = &p->in.kind[rm_input_of(w[i], false)];
         for (uint32_t j = 0; j < strips; j++) {
             const uint32_t strip = first / RM_LANES + j;
             p->job->kernels->matmul[w[i]->format](
@@ -229,7 +229,7 @@ static void gated_unit(void *user, uint32_t item, uint32_t thread) {
         rm_out_row(gate, &y[0], r, 0, strips);
         rm_out_row(up, &y[1], r, 0, strips);
         p->job->kernels->swiglu(gate, gate, up, n);
-        rm_inputs_put(p->job->kernels, &p->mid, r, first, n, gate);
+        rm_inputs_put(p->job->kernels, &p->mid, r, first, n, gate, up);
     }
 }
 
@@ -238,17 +238,18 @@ static void residual_rows(void *user, uint32_t item, uint32_t thread) {
     uint32_t first;
     const uint32_t n = item_rows(p, item, &first);
     for (uint32_t r = first; r < first + n; r++)
-        add_row(p, r, p->job->work->threads[thread].row[0]);
+        add_row(p, r, &p->job->work->threads[thread]);
 }
 
 static void feed_forward(pass *p) {
     const rm_layer *y = p->weights;
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count, width = y->gate.outputs;
-    p->mid = rm_work_mid(w, rm_act_bit(&y->down), rows, width);
+    p->mid = rm_work_mid(w, rm_input_bit(&y->down, false), rows, width);
     rm_threads_for(p->job->threads, (width + RM_UNIT - 1) / RM_UNIT, 1, gated_unit, p);
-    const rm_product down = {&y->down, p->out};
-    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &down, 1);
+    float *at = w->out;
+    p->out = rm_product_make(&y->down, false, rows, &at);
+    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
     for_rows(p, residual_rows);
 }
 

@@ -48,8 +48,16 @@ void rm_layer_run(const rm_layer_job *job, bool keys, bool rest);
 /* A product of the inputs of a phase: y = w . in, all strips. */
 typedef struct rm_product {
     const rm_matrix *w;
-    rm_out y;
+    rm_input_kind input;
+    rm_out y; /* rm_input_rows(input) rows for each row of the chunk */
 } rm_product;
+
+/* The product of w with row_count rows, its results at `at`; *at moves on behind them. */
+rm_product rm_product_make(const rm_matrix *w, bool fine, uint32_t row_count, float **at);
+
+/* One row of results as plain floats: y.strips * 16 of them. space has as many. */
+void rm_product_row(float *out, const rm_kernels *kernels, const rm_product *p, uint32_t row,
+                    float *space);
 
 enum { RM_PRODUCTS_MAX = 3 };
 
@@ -57,8 +65,9 @@ enum { RM_PRODUCTS_MAX = 3 };
 void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_work *work,
                      const rm_inputs *in, const rm_product *products, uint32_t count);
 
-/* Puts one row of k floats into every kind of the inputs. */
+/* Puts k_count floats of one row into every kind of the inputs; see act_put in kernels.h. space has
+ * room for as many floats. */
 void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,
-                   uint32_t k_count, const float *f);
+                   uint32_t k_count, const float *f, float *space);
 
 #endif /* RM_ENGINE_LAYER_H */

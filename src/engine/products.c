@@ -6,11 +6,47 @@ enum {
     BLOCK_BYTES = 1 << 20,
 };
 
+/* What 8 bits have lost of f: exact but for one rounding. */
+static void rounding_error(float *out, const rm_acts *x, uint32_t row, uint32_t k_first,
+                           uint32_t k_count, const float *f) {
+    const uint32_t first = row / RM_GROUP * RM_GROUP, n = rm_group_rows(x->row_count, first);
+    const int8_t *q = x->q + (size_t)first * x->k_count + (row - first) * RM_PACK_K;
+    const float *d = x->d + (size_t)first * (x->k_count / 32) + (row - first);
+    for (uint32_t k = k_first; k < k_first + k_count; k++) {
+        const float kept = d[(size_t)(k / 32) * n] * (float)q[(size_t)(k / 64) * n * 64 + k % 64];
+        out[k - k_first] = f[k - k_first] - kept;
+    }
+}
+
 void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,
-                   uint32_t k_count, const float *f) {
-    for (int i = 0; i < RM_ACT_COUNT; i++) {
+                   uint32_t k_count, const float *f, float *space) {
+    for (int i = 0; i < RM_INPUT_FINE; i++) {
         if (in->mask >> i & 1) kernels->act_put(&in->kind[i], row, k_first, k_count, f);
     }
+    if (in->mask >> RM_INPUT_FINE & 1) {
+        rm_acts *x = &in->kind[RM_INPUT_FINE];
+        kernels->act_put(x, 2 * row, k_first, k_count, f);
+        rounding_error(space, x, 2 * row, k_first, k_count, f);
+        kernels->act_put(x, 2 * row + 1, k_first, k_count, space);
+    }
+}
+
+rm_product rm_product_make(const rm_matrix *w, bool fine, uint32_t row_count, float **at) {
+    rm_product p = {.w = w, .input = rm_input_of(w, fine)};
+    p.y = (rm_out){.at = *at,
+                   .row_count = row_count * rm_input_rows(p.input),
+                   .strips = rm_strips(w->outputs)};
+    *at += (size_t)p.y.row_count * p.y.strips * RM_LANES;
+    return p;
+}
+
+void rm_product_row(float *out, const rm_kernels *kernels, const rm_product *p, uint32_t row,
+                    float *space) {
+    const uint32_t n = rm_input_rows(p->input);
+    rm_out_row(out, &p->y, n * row, 0, p->y.strips);
+    if (n == 1) return;
+    rm_out_row(space, &p->y, n * row + 1, 0, p->y.strips);
+    kernels->add(out, space, (size_t)p->y.strips * RM_LANES);
 }
 
 typedef struct phase {
@@ -18,10 +54,10 @@ typedef struct phase {
     const rm_work *work;
     const rm_inputs *in;
     const rm_product *products;
-    uint32_t count;
-    uint32_t row_first, row_count;
+    uint32_t row_first, row_count; /* of the chunk */
 } phase;
 
+/* Rows first .. first + count - 1 of a phase are these rows of the product. */
 static void strip_item(void *user, uint32_t item, uint32_t thread) {
     const phase *p = user;
     const rm_product *product = p->products;
@@ -30,10 +66,11 @@ static void strip_item(void *user, uint32_t item, uint32_t thread) {
         product++;
     }
     const rm_matrix *w = product->w;
-    const rm_acts x =
-        rm_acts_rows(&p->in->kind[rm_formats[w->format].act], p->row_first, p->row_count);
-    const rm_out y = {.at = product->y.at + (size_t)p->row_first * product->y.strips * RM_LANES,
-                      .row_count = p->row_count,
+    const uint32_t each = rm_input_rows(product->input);
+    const uint32_t first = p->row_first * each, count = p->row_count * each;
+    const rm_acts x = rm_acts_rows(&p->in->kind[product->input], first, count);
+    const rm_out y = {.at = product->y.at + (size_t)first * product->y.strips * RM_LANES,
+                      .row_count = count,
                       .strips = product->y.strips};
     p->kernels->matmul[w->format](&y, item, w->strips + (size_t)item * w->strip_bytes, &x,
                                   p->work->threads[thread].matmul);
@@ -41,12 +78,17 @@ static void strip_item(void *user, uint32_t item, uint32_t thread) {
 
 void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_work *work,
                      const rm_inputs *in, const rm_product *products, uint32_t count) {
-    phase p = {.kernels = kernels, .work = work, .in = in, .products = products, .count = count};
-    const uint32_t rows = products[0].y.row_count, k = rm_pad_k(products[0].w->k);
-    uint32_t strips = 0, block = BLOCK_BYTES / k / RM_GROUP * RM_GROUP;
-    if (block < RM_GROUP) block = RM_GROUP;
-    for (uint32_t i = 0; i < count; i++)
+    phase p = {.kernels = kernels, .work = work, .in = in, .products = products};
+    const uint32_t rows = products[0].y.row_count / rm_input_rows(products[0].input);
+    uint32_t strips = 0, each = 1;
+    for (uint32_t i = 0; i < count; i++) {
         strips += products[i].y.strips;
+        if (rm_input_rows(products[i].input) > each) each = rm_input_rows(products[i].input);
+    }
+    uint32_t block = BLOCK_BYTES / rm_pad_k(products[0].w->k);
+    if (block > RM_CHUNK_ROWS_MAX) block = RM_CHUNK_ROWS_MAX;
+    block = block / each / RM_GROUP * RM_GROUP;
+    if (block < RM_GROUP) block = RM_GROUP;
     for (uint32_t first = 0; first < rows; first += block) {
         p.row_first = first;
         p.row_count = rows - first < block ? rows - first : block;

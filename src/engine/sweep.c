@@ -7,7 +7,7 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
                     remat_error *err) {
     const uint64_t width = (uint64_t)RM_LANES * rm_strips(m->shape.vocabulary);
     const rm_account work = RM_ACCOUNT_WORK, rows = RM_ACCOUNT_ROWS, logits = RM_ACCOUNT_LOGITS;
-    const rm_act_kind kind = rm_formats[m->output.format].act;
+    const rm_input_kind kind = rm_input_of(&m->output, true);
     s->shape = *shape;
     s->model = m;
     RM_TRY(rm_work_layout(&s->work, l, m, shape->chunk_rows, shape->thread_count,
@@ -19,11 +19,11 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
     RM_TRY(rm_ledger_carve(&s->hidden, l, rows, (uint64_t)shape->row_max * m->shape.dim,
                            sizeof(float), err));
     RM_TRY(rm_ledger_carve(&s->logit_in, l, logits, 1,
-                           rm_acts_bytes(kind, shape->logits_rows, rm_pad_k(m->shape.dim)), err));
-    RM_TRY(rm_ledger_carve(&s->logits, l, logits, shape->logits_rows > 1 ? width : 1, sizeof(float),
-                           err));
-    return rm_ledger_carve(&s->logit_tiles, l, logits, shape->logits_rows * width, sizeof(float),
-                           err);
+                           rm_input_bytes(kind, shape->logits_rows, m->shape.dim), err));
+    RM_TRY(rm_ledger_carve(&s->logits, l, logits, 2, width * sizeof(float), err));
+    return rm_ledger_carve(&s->logit_tiles, l, logits,
+                           (uint64_t)shape->logits_rows * rm_input_rows(kind) * width,
+                           sizeof(float), err);
 }
 
 /* --- pages ------------------------------------------------------------------------------------- */
@@ -135,25 +135,20 @@ static int run_layer(rm_sweep *s, uint32_t row_count, uint32_t layer, remat_erro
 /* Logits of `count` rows whose indices are in hidden_row. */
 static int logits_of(rm_sweep *s, uint32_t count, rm_logits_fn *fn, void *user, remat_error *err) {
     const rm_model *m = s->model;
-    const rm_act_kind kind = rm_formats[m->output.format].act;
-    rm_inputs in = {.mask = 1u << kind};
-    in.kind[kind] = rm_acts_view(s->logit_in, kind, count, rm_pad_k(m->shape.dim));
-    float *space = s->work.threads[0].row[0];
+    float *at = s->logit_tiles, *const *space = s->work.threads[0].row;
+    const rm_product out = rm_product_make(&m->output, true, count, &at);
+    rm_inputs in = {.mask = 1u << out.input};
+    in.kind[out.input] = rm_input_view(s->logit_in, out.input, count, m->shape.dim);
     for (uint32_t i = 0; i < count; i++) {
         const float *x = s->hidden + (size_t)s->hidden_row[i] * m->shape.dim;
-        s->kernels->rms_norm(space, x, m->output_norm.at, m->shape.dim, m->shape.norm_epsilon);
-        rm_inputs_put(s->kernels, &in, i, 0, m->shape.dim, space);
+        s->kernels->rms_norm(space[0], x, m->output_norm.at, m->shape.dim, m->shape.norm_epsilon);
+        rm_inputs_put(s->kernels, &in, i, 0, m->shape.dim, space[0], space[1]);
     }
-    const rm_product out = {
-        &m->output,
-        {.at = s->logit_tiles, .row_count = count, .strips = rm_strips(m->output.outputs)}};
     rm_products_run(s->kernels, s->threads, &s->work, &in, &out, 1);
     for (uint32_t i = 0; i < count; i++) {
-        const float *logits = s->logit_tiles; /* of one row: in order already */
-        if (count > 1) {
-            rm_out_row(s->logits, &out.y, i, 0, out.y.strips);
-            logits = s->logits;
-        }
+        const size_t width = (size_t)out.y.strips * RM_LANES;
+        const float *logits = s->logits;
+        rm_product_row(s->logits, s->kernels, &out, i, s->logits + width);
         if (!s->kernels->all_finite(logits, m->shape.vocabulary)) {
             return rm_fail(err, REMAT_E_FAILED,
                            "logits after position %u are not finite numbers: "

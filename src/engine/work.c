@@ -5,19 +5,37 @@ static uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-static unsigned layer_mask(const rm_layer *y) {
-    return rm_act_bit(&y->wq) | rm_act_bit(&y->wk) | rm_act_bit(&y->wv) | rm_act_bit(&y->wo) |
-           rm_act_bit(&y->gate) | rm_act_bit(&y->up) | rm_act_bit(&y->down);
+/* Kinds of input that some matrix reads after a norm, and in the middle of a layer. */
+static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
+    *in = *mid = 0;
+    for (uint32_t i = 0; i < m->shape.layer_count; i++) {
+        const rm_layer *y = &m->layers[i];
+        *in |= rm_input_bit(&y->wq, true) | rm_input_bit(&y->wk, true) | rm_input_bit(&y->wv, true);
+        *in |= rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false);
+        *mid |= rm_input_bit(&y->wo, false) | rm_input_bit(&y->down, false);
+    }
 }
 
-/* The largest of the kinds in use: each kind then has its place at a multiple of this. */
-static uint64_t kind_bytes(unsigned mask, uint32_t rows, uint32_t k) {
-    uint64_t most = 0;
-    for (int i = 0; i < RM_ACT_COUNT; i++) {
-        const uint64_t bytes = mask >> i & 1 ? rm_acts_bytes((rm_act_kind)i, rows, rm_pad_k(k)) : 0;
-        if (bytes > most) most = bytes;
+uint64_t rm_input_bytes(rm_input_kind kind, uint32_t row_count, uint32_t k) {
+    const rm_act_kind act = kind == RM_INPUT_F32 ? RM_ACT_F32 : RM_ACT_Q8;
+    const uint64_t bytes = rm_acts_bytes(act, row_count * rm_input_rows(kind), rm_pad_k(k));
+    return (bytes + 63) / 64 * 64;
+}
+
+rm_acts rm_input_view(void *memory, rm_input_kind kind, uint32_t row_count, uint32_t k) {
+    const rm_act_kind act = kind == RM_INPUT_F32 ? RM_ACT_F32 : RM_ACT_Q8;
+    return rm_acts_view(memory, act, row_count * rm_input_rows(kind), rm_pad_k(k));
+}
+
+/* Carves the arrays of all kinds of mask, one after the other. */
+static int inputs_layout(uint8_t **memory, uint64_t *at, rm_ledger *l, unsigned mask, uint32_t rows,
+                         uint32_t k, remat_error *err) {
+    uint64_t sum = 0;
+    for (int i = 0; i < RM_INPUT_COUNT; i++) {
+        at[i] = sum;
+        if (mask >> i & 1) sum += rm_input_bytes((rm_input_kind)i, rows, k);
     }
-    return (most + 63) / 64 * 64;
+    return rm_ledger_carve(memory, l, RM_ACCOUNT_WORK, 1, sum, err);
 }
 
 static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, const rm_shape *s,
@@ -33,8 +51,9 @@ static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, c
         RM_TRY(rm_ledger_carve(&t->state[i], l, a, w->tile_queries * state, sizeof(float), err));
         RM_TRY(rm_ledger_carve(&t->tile[i], l, a, (uint64_t)w->chunk_rows * RM_UNIT, sizeof(float),
                                err));
-        RM_TRY(rm_ledger_carve(&t->row[i], l, a, widest, sizeof(float), err));
     }
+    for (int i = 0; i < 3; i++)
+        RM_TRY(rm_ledger_carve(&t->row[i], l, a, widest, sizeof(float), err));
     return REMAT_OK;
 }
 
@@ -48,18 +67,16 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     *w = (rm_work){.chunk_rows = chunk_rows, .thread_count = thread_count};
     w->tile_queries = larger(RM_TILE_QUERIES, RM_SPLIT_ROWS * group);
     w->span_count = (context_count + RM_SPAN_TOKENS - 1) / RM_SPAN_TOKENS;
-    w->act_mask = rm_act_bit(&m->output);
-    for (uint32_t i = 0; i < s->layer_count; i++)
-        w->act_mask |= layer_mask(&m->layers[i]);
-    w->in_bytes = kind_bytes(w->act_mask, chunk_rows, s->dim);
-    w->mid_bytes = kind_bytes(w->act_mask, chunk_rows, larger(q, s->feed_forward));
+    unsigned in_mask, mid_mask;
+    input_masks(m, &in_mask, &mid_mask);
+    RM_TRY(inputs_layout(&w->in, w->in_at, l, in_mask, chunk_rows, s->dim, err));
+    RM_TRY(inputs_layout(&w->mid, w->mid_at, l, mid_mask, chunk_rows, larger(q, s->feed_forward),
+                         err));
 
-    /* Tiles are padded to 16 outputs; attention's output is narrower than the three together. */
-    const uint64_t heads = (uint64_t)RM_LANES * (rm_strips(q) + 2ull * rm_strips(kv));
+    /* Tiles are padded to 16 outputs and may be of two rows for one (RM_INPUT_FINE); attention's
+     * output is narrower than the three together. */
+    const uint64_t heads = 2 * (uint64_t)RM_LANES * (rm_strips(q) + 2ull * rm_strips(kv));
     const uint32_t widest = rm_pad_k(larger(larger(s->dim, q), larger(kv, s->feed_forward)));
-    const uint32_t kinds = (uint32_t)__builtin_popcount(w->act_mask);
-    RM_TRY(rm_ledger_carve(&w->in, l, a, kinds, w->in_bytes, err));
-    RM_TRY(rm_ledger_carve(&w->mid, l, a, kinds, w->mid_bytes, err));
     RM_TRY(rm_ledger_carve(&w->heads, l, a, rows * heads, sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->out, l, a, rows * RM_LANES * rm_strips(s->dim), sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->query, l, a, rows * s->head_count * s->head_dim_padded,
@@ -75,23 +92,19 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     return REMAT_OK;
 }
 
-static rm_inputs view(const rm_work *w, uint8_t *memory, uint64_t kind_bytes_each, unsigned mask,
-                      uint32_t rows, uint32_t k) {
+static rm_inputs view(uint8_t *memory, const uint64_t *at, unsigned mask, uint32_t rows,
+                      uint32_t k) {
     rm_inputs in = {.mask = mask};
-    RM_ASSERT((mask & ~w->act_mask) == 0);
-    for (int i = 0; i < RM_ACT_COUNT; i++) {
-        if ((mask >> i & 1) == 0) continue;
-        const int before = __builtin_popcount(w->act_mask & ((1u << i) - 1));
-        in.kind[i] = rm_acts_view(memory + (uint64_t)before * kind_bytes_each, (rm_act_kind)i, rows,
-                                  rm_pad_k(k));
+    for (int i = 0; i < RM_INPUT_COUNT; i++) {
+        if (mask >> i & 1) in.kind[i] = rm_input_view(memory + at[i], (rm_input_kind)i, rows, k);
     }
     return in;
 }
 
 rm_inputs rm_work_in(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k) {
-    return view(w, w->in, w->in_bytes, mask, row_count, k);
+    return view(w->in, w->in_at, mask, row_count, k);
 }
 
 rm_inputs rm_work_mid(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k) {
-    return view(w, w->mid, w->mid_bytes, mask, row_count, k);
+    return view(w->mid, w->mid_at, mask, row_count, k);
 }

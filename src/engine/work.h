@@ -22,9 +22,22 @@ enum {
     RM_UNIT = 64,          /* outputs of gate and up that a thread turns into input of down */
 };
 
+/*
+ * How a product reads its input. FINE is for the few matrices where the error of 8-bit inputs costs
+ * most for what it saves (docs/kernels.md): two rows of 8-bit values for one row of input, the
+ * second the rounding error of the first. A product is linear, so the sum of its two results is
+ * the product with about 15 bits; no kernel knows of it.
+ */
+typedef enum rm_input_kind {
+    RM_INPUT_F32 = RM_ACT_F32,
+    RM_INPUT_Q8 = RM_ACT_Q8,
+    RM_INPUT_FINE,
+    RM_INPUT_COUNT
+} rm_input_kind;
+
 /* What a product reads, in each kind that some matrix of the phase wants. */
 typedef struct rm_inputs {
-    rm_acts kind[RM_ACT_COUNT];
+    rm_acts kind[RM_INPUT_COUNT];
     unsigned mask; /* bit k: kind[k] is filled */
 } rm_inputs;
 
@@ -34,15 +47,15 @@ typedef struct rm_scratch_thread {
     float *state[2];  /* RM_TILE_QUERIES attention states, or one query more than a group */
     uint32_t *seen;   /* as many */
     float *tile[2];   /* chunk x RM_UNIT: gate and up */
-    float *row[2];    /* widest row of floats, padded to 64 */
+    float *row[3];    /* widest row of floats, padded to 64 */
     float *cos, *sin; /* rope_dim / 2 */
 } rm_scratch_thread;
 
 typedef struct rm_work {
     uint32_t chunk_rows, thread_count, tile_queries, span_count;
-    unsigned act_mask; /* kinds that any layer matrix wants */
     uint8_t *in, *mid;
-    uint64_t in_bytes, mid_bytes; /* of one kind each: kinds lie one after the other */
+    uint64_t in_at[RM_INPUT_COUNT]; /* where each kind's arrays begin in `in` */
+    uint64_t mid_at[RM_INPUT_COUNT];
     float *heads, *out, *query;
     float *split; /* [span][query head][row < RM_SPLIT_ROWS] states */
     rm_scratch_thread *threads;
@@ -56,9 +69,25 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
 rm_inputs rm_work_in(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k);
 rm_inputs rm_work_mid(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k);
 
-/* The kind bit of a matrix. */
-static inline unsigned rm_act_bit(const rm_matrix *w) {
-    return 1u << rm_formats[w->format].act;
+/* How a matrix reads its input; fine: where its format has a choice. */
+static inline rm_input_kind rm_input_of(const rm_matrix *w, bool fine) {
+    const rm_act_kind act = rm_formats[w->format].act;
+    return act == RM_ACT_Q8 && fine ? RM_INPUT_FINE : (rm_input_kind)act;
 }
+
+static inline unsigned rm_input_bit(const rm_matrix *w, bool fine) {
+    return 1u << rm_input_of(w, fine);
+}
+
+/* Rows that a product with this input has for each row of the chunk. */
+static inline uint32_t rm_input_rows(rm_input_kind kind) {
+    return kind == RM_INPUT_FINE ? 2 : 1;
+}
+
+/* Bytes of the arrays of one kind for so many rows of the chunk. */
+uint64_t rm_input_bytes(rm_input_kind kind, uint32_t row_count, uint32_t k);
+
+/* Arrays of one kind in memory of rm_input_bytes(). */
+rm_acts rm_input_view(void *memory, rm_input_kind kind, uint32_t row_count, uint32_t k);
 
 #endif /* RM_ENGINE_WORK_H */

@@ -75,7 +75,7 @@ static rm_acts kc_acts(const rm_kernels *set, rm_format f, const float *rows, ui
 
 enum { KC_STRIPS = 2, KC_STRIP = 1 }; /* results go to the second strip of two */
 
-/* ref against doubles. The error allowed: half a step of the quantized activations, and roundings. */
+/* ref against doubles. Allowed: half a step of the quantized activations, and roundings. */
 static void kc_against_doubles(rm_format f, const uint8_t *gguf, uint32_t outputs, const float *x,
                                const float *y, uint32_t row, uint32_t k) {
     for (uint32_t l = 0; l < RM_LANES; l++) {

@@ -19,7 +19,7 @@
 
 enum {
     ROWS = 8,   /* 8 rows x (sum and result), weights and scales fit 32 registers */
-    MANY = 32,  /* rows from which unpacking to scratch pays */
+    MANY = 9,   /* rows from which unpacking to scratch pays (12: +5 to +18 %) */
     F_ROWS = 6, /* f16, f32: 6 rows x 4 chains */
 };
 
