@@ -193,10 +193,10 @@ static void attend(pass *p) {
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count;
     rm_attention_run(p->job);
-    p->mid = rm_work_mid(w, rm_input_bit(&y->wo, false), rows, s->head_count * s->head_dim);
+    p->mid = rm_work_mid(w, rm_input_bit(&y->wo, true), rows, s->head_count * s->head_dim);
     for_rows(p, attended_rows);
     float *at = w->out;
-    p->out = rm_product_make(&y->wo, false, rows, &at);
+    p->out = rm_product_make(&y->wo, true, rows, &at);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
     p->in =
         rm_work_in(w, rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false), rows, s->dim);

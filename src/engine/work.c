@@ -12,7 +12,7 @@ static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
         const rm_layer *y = &m->layers[i];
         *in |= rm_input_bit(&y->wq, true) | rm_input_bit(&y->wk, true) | rm_input_bit(&y->wv, true);
         *in |= rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false);
-        *mid |= rm_input_bit(&y->wo, false) | rm_input_bit(&y->down, false);
+        *mid |= rm_input_bit(&y->wo, true) | rm_input_bit(&y->down, false);
     }
 }
 
@@ -78,7 +78,8 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     const uint64_t heads = 2 * (uint64_t)RM_LANES * (rm_strips(q) + 2ull * rm_strips(kv));
     const uint32_t widest = rm_pad_k(larger(larger(s->dim, q), larger(kv, s->feed_forward)));
     RM_TRY(rm_ledger_carve(&w->heads, l, a, rows * heads, sizeof(float), err));
-    RM_TRY(rm_ledger_carve(&w->out, l, a, rows * RM_LANES * rm_strips(s->dim), sizeof(float), err));
+    RM_TRY(rm_ledger_carve(&w->out, l, a, 2 * rows * RM_LANES * rm_strips(s->dim), sizeof(float),
+                           err));
     RM_TRY(rm_ledger_carve(&w->query, l, a, rows * s->head_count * s->head_dim_padded,
                            sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->split, l, a, state * w->span_count * s->head_count * RM_SPLIT_ROWS,

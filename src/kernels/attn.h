@@ -19,6 +19,7 @@
  *       m'    = max(m, s[..]);  c = exp2n(m - m');  p[t] = exp2n(s[t] - m')
  *       l[j]  = l[j] * c + p[j] + p[16+j] + p[32+j] + p[48+j]     one rounding per step, in order
  *       o[d]  = chain over t of fma(p[t], v[t][d], o), from o[d] * c + 0
+ *     The state keeps min(m', largest float), so that no later page meets an infinite m.
  *     Spans are combined in order by rm_attn_merge().
  * Tokens not seen have p = 0 and change nothing (o is never -0), so a query may share a call with
  * any others. Pages must hold finite numbers in every token: they are zeroed when taken.

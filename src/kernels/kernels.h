@@ -42,8 +42,9 @@ typedef struct rm_kernels {
     /* Writes k_first .. k_first + k_count - 1 of one row of x from f (k_count floats). k_first is a
      * multiple of 64; k_count too, unless it reaches the end of the unpadded row: what is missing
      * to a multiple of 64 becomes zero.
-     * RM_ACT_Q8, per block of 32: d = max|f| / 127, q = round(f * (127 / max|f|)) to nearest even
-     * (0 when max is 0). RM_ACT_F32: a copy. NaN or infinity in f give defined garbage, no trap. */
+     * RM_ACT_Q8, per block of 32: d = max|f| / 127, q = round(f * (127 / max|f|)) to nearest even;
+     * d and q are 0 when max|f| is below 2^-100. A block with a NaN or an infinity gets d = NaN and
+     * q = 0, so that the products say so. RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
 
     /* out[i] = x[i] * (1 / sqrt(sum(x^2) / n + epsilon)) * weight[i], rounded after each product.
@@ -51,8 +52,8 @@ typedef struct rm_kernels {
      * 16 -> 8 -> 4 -> 2 -> 1 (lane j += lane j + half). out may be x. Any n > 0. */
     void (*rms_norm)(float *out, const float *x, const float *weight, size_t n, float epsilon);
 
-    /* out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a
-     * linear unit. out may be gate or up. exp is exp2n's polynomial, saturating: no infinity. */
+    /* out[i] = silu(gate[i]) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a linear unit. With
+     * e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
     void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
 
     /* x[i] += y[i]. */

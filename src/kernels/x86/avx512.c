@@ -18,7 +18,7 @@
 #include <immintrin.h>
 
 enum {
-    ROWS = 8,   /* 8 rows x (sum and result), weights and scales fit 32 registers */
+    ROWS = 8,   /* 8 rows x (sums of two blocks and the result) and weights fit 32 registers */
     MANY = 9,   /* rows from which unpacking to scratch pays (12: +5 to +18 %) */
     F_ROWS = 6, /* f16, f32: 6 rows x 4 chains */
 };
