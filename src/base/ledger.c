@@ -7,6 +7,7 @@
 enum {
     ALIGN = 64,
     PAGE = 4096,
+    HUGE_PAGE = 2 << 20,
 #ifdef RM_SANITIZED
     RED_ZONE = 64, /* poisoned bytes between sections: an own arena would blind the sanitizer */
 #else
@@ -116,6 +117,15 @@ void rm_ledger_return(rm_ledger *l) {
     (void)madvise(l->base + at, l->reserved - at, MADV_DONTNEED);
     POISON(l->base + l->carved, l->reserved - l->carved);
     l->borrowed = false;
+}
+
+void rm_ledger_huge_pages(const rm_ledger *l, void *first, uint64_t bytes) {
+    const uint64_t at = (uint64_t)((uint8_t *)first - l->base), end = at + bytes;
+    RM_ASSERT(end <= l->carved);
+    const uint64_t skew = (uintptr_t)l->base % HUGE_PAGE;
+    const uint64_t low = (at + skew + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE - skew;
+    const uint64_t high = (end + skew) / HUGE_PAGE * HUGE_PAGE - skew;
+    if (low < high) (void)madvise(l->base + low, high - low, MADV_HUGEPAGE);
 }
 
 void rm_ledger_freeze(rm_ledger *l) {

@@ -77,6 +77,10 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
 int rm_ledger_borrow(void *out, rm_ledger *l, uint64_t bytes, remat_error *err);
 void rm_ledger_return(rm_ledger *l);
 
+/* Asks for huge pages (2 MiB) where they lie wholly inside carved memory that will be written from
+ * end to end: fewer translations for weights, and not a byte more resident. */
+void rm_ledger_huge_pages(const rm_ledger *l, void *first, uint64_t bytes);
+
 /* Ends the building phase. */
 void rm_ledger_freeze(rm_ledger *l);
 void rm_ledger_close(rm_ledger *l);

@@ -246,7 +246,9 @@ static void feed_forward(pass *p) {
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count, width = y->gate.outputs;
     p->mid = rm_work_mid(w, rm_input_bit(&y->down, false), rows, width);
-    rm_threads_for(p->job->threads, (width + RM_UNIT - 1) / RM_UNIT, 1, gated_unit, p);
+    const uint32_t units = (width + RM_UNIT - 1) / RM_UNIT;
+    rm_threads_for(p->job->threads, units, rm_batch_of(p->job->threads, units, rows), gated_unit,
+                   p);
     float *at = w->out;
     p->out = rm_product_make(&y->down, false, rows, &at);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);

@@ -65,6 +65,10 @@ enum { RM_PRODUCTS_MAX = 3 };
 void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_work *work,
                      const rm_inputs *in, const rm_product *products, uint32_t count);
 
+/* Items that a thread takes at a time in a loop over strips. With few rows the weights' memory is
+ * what counts: long runs of neighbouring strips keep the prefetch going (docs/speed.md). */
+uint32_t rm_batch_of(const rm_threads *threads, uint32_t items, uint32_t rows);
+
 /* Puts k_count floats of one row into every kind of the inputs; see act_put in kernels.h. space has
  * room for as many floats. */
 void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,

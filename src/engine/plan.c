@@ -6,7 +6,12 @@
 /* Chunks to try, best first. From 128 rows on a larger one gains little (docs/speed.md). */
 static const uint32_t chunks[] = {512, 256, 128, 64, 32, 16};
 
-enum { CHUNK_COUNT = sizeof chunks / sizeof *chunks, CHUNK_DROPPING = 64 };
+enum {
+    CHUNK_COUNT = sizeof chunks / sizeof *chunks,
+    CHUNK_DROPPING = 64,
+    /* The resident size of the program differs by this much from run to run. */
+    MINIMUM_MARGIN_BYTES = 256 << 10,
+};
 
 typedef struct planner {
     remat_engine *engine;
@@ -132,6 +137,7 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, uint64
     out->setup = dropping(&p, least, pages(&p, 0));
     RM_TRY(measure(&out->minimum_bytes, &l, &p, &out->setup, err));
     if (small < out->minimum_bytes) out->minimum_bytes = small;
+    out->minimum_bytes += MINIMUM_MARGIN_BYTES;
 
     RM_TRY(choose(out, &l, &p, budget, err));
     for (int i = 0; i < RM_ACCOUNT_COUNT && out->total_bytes > 0; i++)

@@ -26,7 +26,8 @@ typedef struct rm_setup {
 
 typedef struct rm_planned {
     rm_setup setup;
-    uint64_t minimum_bytes, full_bytes;
+    uint64_t minimum_bytes; /* with a margin: another process may be a little larger */
+    uint64_t full_bytes;
     uint64_t total_bytes; /* of setup; 0 when the budget is too small */
     uint64_t account_bytes[REMAT_ACCOUNTS];
 } rm_planned;

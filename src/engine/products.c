@@ -57,6 +57,12 @@ typedef struct phase {
     uint32_t row_first, row_count; /* of the chunk */
 } phase;
 
+uint32_t rm_batch_of(const rm_threads *threads, uint32_t items, uint32_t rows) {
+    const uint32_t shares = 2 * rm_threads_count(threads);
+    if (rows > RM_SPLIT_ROWS) return 1 + items / (8 * shares);
+    return (items + shares - 1) / shares;
+}
+
 /* Rows first .. first + count - 1 of a phase are these rows of the product. */
 static void strip_item(void *user, uint32_t item, uint32_t thread) {
     const phase *p = user;
@@ -92,6 +98,6 @@ void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_wo
     for (uint32_t first = 0; first < rows; first += block) {
         p.row_first = first;
         p.row_count = rows - first < block ? rows - first : block;
-        rm_threads_for(threads, strips, 0, strip_item, &p);
+        rm_threads_for(threads, strips, rm_batch_of(threads, strips, rows), strip_item, &p);
     }
 }

@@ -223,6 +223,7 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->ledger.budget = e->options.memory_bytes;
     RM_TRY(rm_ledger_set_program(&e->ledger, plan.account_bytes[RM_ACCOUNT_PROGRAM], err));
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan.setup, err));
+    rm_ledger_huge_pages(&e->ledger, e->model.embedding.strips, e->model.weight_bytes);
     rm_ledger_freeze(&e->ledger);
     e->started = true;
     e->setup = plan.setup;

@@ -1,0 +1,95 @@
+/*
+ * engine_fixture.h: engines for tests, and the recorder that proves "one answer".
+ *
+ * A record keeps a hash of every row's hidden state after every layer, by position, and of the
+ * logits after every position that had any. Two runs that saw the same tokens must agree wherever
+ * both know something; the first difference, in the order of cause (layer, then position), says
+ * where to look. A row that runs again must also repeat itself: that is checked while recording.
+ */
+#ifndef RM_TESTS_ENGINE_FIXTURE_H
+#define RM_TESTS_ENGINE_FIXTURE_H
+
+#include "engine/engine.h"
+
+/* How an engine is opened and started. */
+typedef struct run_config {
+    const char *kernels; /* NULL: the best */
+    uint32_t threads;
+    uint64_t memory; /* 0: 1 GiB */
+    remat_limits limits;
+} run_config;
+
+/* One thread, one sequence, defaults otherwise. */
+run_config run_config_default(uint32_t context_count);
+
+/* One line for messages. */
+void run_config_text(char out[160], const run_config *c);
+
+/* Opens and starts. On failure everything is closed again and err says why. */
+int engine_start(remat_engine **out, const char *path, const run_config *c, remat_error *err);
+
+/* Opens and plans only, under 1 GiB or c->memory. */
+int engine_plan(remat_plan *out, const char *path, const run_config *c, remat_error *err);
+
+/* Sets that this CPU can run, best first; NULL ends the list. */
+const char *const *kernel_sets(void);
+
+/* --- recording ----------------------------------------------------------------------------------- */
+
+typedef struct record {
+    uint32_t layer_count, position_count;
+    uint64_t *hidden; /* [layer][position]; 0: not known */
+    uint64_t *logits; /* [position]; 0: not known */
+    bool repeated_differently;
+    uint32_t repeated_layer, repeated_position; /* layer_count: the logits */
+} record;
+
+void record_open(record *r, uint32_t layer_count, uint32_t position_count);
+void record_close(record *r);
+void record_logits(record *r, uint32_t position, const float *logits, uint32_t vocabulary);
+
+/* One hash over the logits after positions first .. last - 1, all of them known (else 0). */
+uint64_t record_hash(const record *r, uint32_t first, uint32_t last);
+
+enum { RECORDED_SEQUENCES_MAX = 8 };
+
+/* What an engine's sweeps write to. Outlives the engine's use of it. */
+typedef struct recorder {
+    remat_engine *engine;
+    record *of_sequence[RECORDED_SEQUENCES_MAX]; /* by the sequence's index; NULL: nothing */
+} recorder;
+
+void recorder_attach(recorder *r, remat_engine *e);
+void recorder_follow(recorder *r, const remat_sequence *s, record *to);
+
+typedef struct difference {
+    bool found;
+    uint32_t layer, position; /* layer == layer_count: only the logits differ */
+    uint64_t compared;        /* cells that both runs know */
+    char text[160];           /* "layer 2, position 100: ..." */
+} difference;
+
+/* The first difference between two records, or one that a record had with itself. */
+difference record_compare(const record *a, const record *b);
+
+/* --- feeding ------------------------------------------------------------------------------------- */
+
+/* Appends tokens first .. last - 1 to s in pieces of the given sizes, over and over (0 ends the
+ * list; an empty list: one piece). Logits after each piece are recorded. */
+int feed(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens, uint32_t first,
+         uint32_t last, const uint32_t *pieces, remat_error *err);
+
+/* Logits of all of tokens by one scoring call; s is empty and stays so. */
+int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens,
+                uint32_t count, remat_error *err);
+
+/* --- the process --------------------------------------------------------------------------------- */
+
+/* Open descriptors of this process. */
+unsigned open_descriptors(void);
+
+/* The SmolLM2 file under models/ (98362432 bytes), or NULL. Needs the repository as the working
+ * directory. */
+const char *smollm2_path(void);
+
+#endif /* RM_TESTS_ENGINE_FIXTURE_H */
