@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-enum { COUNT = 1104, LAST = 8, PROMPT = COUNT - LAST, SHORT = 200 };
+enum { COUNT = 1104, LAST = 8, PROMPT = COUNT - LAST, SHORT = 140 };
 
 static const uint32_t ONE_PIECE[] = {0}, ONE_BY_ONE[] = {1, 0};
 static const uint32_t ODD[] = {1, 63, 64, 65, 100, 7, 513, 3, 0};
