@@ -39,7 +39,15 @@ static float *split_state(const run *r, uint32_t span, uint32_t kv_head, uint32_
     return r->job->work->split + (head * RM_SPLIT_ROWS + row) * r->group * r->stride;
 }
 
-/* Tokens of a span that a row sees. */
+/* First token of a span that a row sees: later than the first where the layer has a window. */
+static uint32_t from_of(const run *r, uint32_t row, uint32_t span) {
+    const uint32_t all = r->job->chunk->position[row] + 1, before = span * RM_SPAN_TOKENS;
+    const uint32_t window = r->job->model->layers[r->job->layer].window;
+    if (window == 0 || all <= before + window) return 0;
+    return all - window - before < RM_SPAN_TOKENS ? all - window - before : RM_SPAN_TOKENS;
+}
+
+/* Tokens of a span up to the last that a row sees. */
 static uint32_t seen_of(const run *r, uint32_t row, uint32_t span) {
     const uint32_t all = r->job->chunk->position[row] + 1, before = span * RM_SPAN_TOKENS;
     if (all <= before) return 0;
@@ -52,14 +60,12 @@ static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t
                          const rm_scratch_thread *t) {
     const rm_cache *cache = r->job->cache;
     const void *pages[RM_SPAN_PAGES];
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t seen = seen_of(r, first + i, span);
-        most = seen > most ? seen : most;
-        for (uint32_t g = 0; g < r->group; g++)
-            t->seen[i * r->group + g] = seen;
+    const uint32_t least = from_of(r, first, span), most = seen_of(r, first + count - 1, span);
+    for (uint32_t i = 0; i < count * r->group; i++) {
+        t->from[i] = from_of(r, first + i / r->group, span);
+        t->seen[i] = seen_of(r, first + i / r->group, span);
     }
-    for (uint32_t i = 0; i * RM_PAGE_TOKENS < most; i++) {
+    for (uint32_t i = least / RM_PAGE_TOKENS; i * RM_PAGE_TOKENS < most; i++) {
         const uint8_t *page =
             rm_cache_page(cache, sequence, r->job->layer, span * RM_SPAN_PAGES + i);
         RM_ASSERT(page != NULL);
@@ -67,6 +73,7 @@ static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t
     }
     const size_t query = ((size_t)kv_head * r->job->chunk->row_count + first) * r->group;
     const rm_attn_job job = {.q = r->job->work->query + query * r->shape->head_dim_padded,
+                             .from = t->from,
                              .seen = t->seen,
                              .state = state,
                              .pages = pages,
@@ -75,6 +82,13 @@ static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t
                              .dim = r->shape->head_dim_padded,
                              .format = cache->shape.format};
     r->job->kernels->attn_span(&job);
+}
+
+/* The first span that a row, and so any after it, sees something of. */
+static uint32_t first_span(const run *r, uint32_t row) {
+    const uint32_t all = r->job->chunk->position[row] + 1;
+    const uint32_t window = r->job->model->layers[r->job->layer].window;
+    return window == 0 || all <= window ? 0 : (all - window) / RM_SPAN_TOKENS;
 }
 
 static void finish_head(const run *r, const float *state, uint32_t row, uint32_t head) {
@@ -107,10 +121,10 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
     float *total = t->state[0];
     for (uint32_t i = 0; i < count * r->group; i++)
         rm_attn_state_clear(total + (size_t)i * r->stride, dim);
-    for (uint32_t span = 0; seen_of(r, first + count - 1, span) > 0; span++) {
+    for (uint32_t span = first_span(r, first); seen_of(r, first + count - 1, span) > 0; span++) {
         span_of_rows(r, t->state[1], g->sequence, first, count, kv_head, span, t);
         for (uint32_t i = 0; i < count * r->group; i++) {
-            if (t->seen[i] > 0)
+            if (t->from[i] < t->seen[i])
                 rm_attn_merge(total + (size_t)i * r->stride, t->state[1] + (size_t)i * r->stride,
                               dim);
         }
@@ -123,7 +137,8 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
 /* --- few rows: spans side by side --------------------------------------------------------------- */
 
 static uint32_t spans_of(const run *r, const rm_segment *g) {
-    return r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS + 1;
+    const uint32_t last = r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS;
+    return last - first_span(r, g->first) + 1;
 }
 
 static void span_item(void *user, uint32_t item, uint32_t thread) {
@@ -134,8 +149,9 @@ static void span_item(void *user, uint32_t item, uint32_t thread) {
         item -= spans_of(r, g) * heads;
         g++;
     }
-    span_of_rows(r, split_state(r, item / heads, item % heads, g->first), g->sequence, g->first,
-                 g->count, item % heads, item / heads, &r->job->work->threads[thread]);
+    const uint32_t span = first_span(r, g->first) + item / heads, head = item % heads;
+    span_of_rows(r, split_state(r, span, head, g->first), g->sequence, g->first, g->count, head,
+                 span, &r->job->work->threads[thread]);
 }
 
 void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread) {
@@ -145,7 +161,7 @@ void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread)
     float *total = job->work->threads[thread].state[0];
     for (uint32_t head = 0; head < r.shape->head_count; head++) {
         rm_attn_state_clear(total, dim);
-        for (uint32_t span = 0; seen_of(&r, row, span) > 0; span++)
+        for (uint32_t span = first_span(&r, row); seen_of(&r, row, span) > 0; span++)
             rm_attn_merge(
                 total, split_state(&r, span, head / r.group, row) + head % r.group * r.stride, dim);
         finish_head(&r, total, row, head);

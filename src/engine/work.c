@@ -44,6 +44,7 @@ static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, c
     const rm_account a = RM_ACCOUNT_WORK;
     RM_TRY(rm_ledger_carve(&t->matmul, l, a, 1, RM_MATMUL_SCRATCH, err));
     RM_TRY(rm_ledger_carve(&t->attn, l, a, 1, rm_attn_scratch_bytes(s->head_dim_padded), err));
+    RM_TRY(rm_ledger_carve(&t->from, l, a, w->tile_queries, sizeof *t->from, err));
     RM_TRY(rm_ledger_carve(&t->seen, l, a, w->tile_queries, sizeof *t->seen, err));
     RM_TRY(rm_ledger_carve(&t->cos, l, a, s->rope_dim / 2 + 1, sizeof *t->cos, err));
     RM_TRY(rm_ledger_carve(&t->sin, l, a, s->rope_dim / 2 + 1, sizeof *t->sin, err));

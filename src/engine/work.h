@@ -42,13 +42,13 @@ typedef struct rm_inputs {
 } rm_inputs;
 
 typedef struct rm_scratch_thread {
-    void *matmul;     /* RM_MATMUL_SCRATCH */
-    void *attn;       /* rm_attn_scratch_bytes() */
-    float *state[2];  /* RM_TILE_QUERIES attention states, or one query more than a group */
-    uint32_t *seen;   /* as many */
-    float *tile[2];   /* chunk x RM_UNIT: gate and up */
-    float *row[3];    /* widest row of floats, padded to 64 */
-    float *cos, *sin; /* rope_dim / 2 */
+    void *matmul;          /* RM_MATMUL_SCRATCH */
+    void *attn;            /* rm_attn_scratch_bytes() */
+    float *state[2];       /* RM_TILE_QUERIES attention states, or one query more than a group */
+    uint32_t *from, *seen; /* as many: what queries see of a span */
+    float *tile[2];        /* chunk x RM_UNIT: gate and up */
+    float *row[3];         /* widest row of floats, padded to 64 */
+    float *cos, *sin;      /* rope_dim / 2 */
 } rm_scratch_thread;
 
 typedef struct rm_work {

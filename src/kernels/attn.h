@@ -37,8 +37,10 @@ enum {
 typedef enum rm_kv_format { RM_KV_F16, RM_KV_F32, RM_KV_COUNT } rm_kv_format;
 
 typedef struct rm_attn_job {
-    const float *q;           /* query_count x dim */
-    const uint32_t *seen;     /* tokens of this span that a query sees: 0 .. RM_SPAN_TOKENS */
+    const float *q; /* query_count x dim */
+    /* A query sees tokens from[i] .. seen[i] - 1 of this span; 0 <= from <= seen <=
+     * RM_SPAN_TOKENS. Pages that no query sees are not touched and may be NULL. */
+    const uint32_t *from, *seen;
     float *state;             /* query_count x (RM_STATE_HEAD + dim), written */
     const void *const *pages; /* of the span: K part, then V part */
     void *scratch;            /* rm_attn_scratch_bytes(), 64-byte aligned */

@@ -153,6 +153,29 @@ INLINE void rm_ahead(const void *p, size_t bytes) {
         __builtin_prefetch(c + i);
 }
 
+/* --- attention ---------------------------------------------------------------------------- */
+
+/* Whether one of the queries first .. first + count - 1 sees a token of the page at `page_first`. */
+INLINE bool rm_any_sees(const rm_attn_job *job, uint32_t first, uint32_t count,
+                        uint32_t page_first) {
+    bool any = false;
+    for (uint32_t i = first; i < first + count; i++)
+        any = any || (job->seen[i] > page_first && job->from[i] < page_first + RM_PAGE_TOKENS &&
+                      job->from[i] < job->seen[i]);
+    return any;
+}
+
+/* Tokens that some query of the job sees lie in from .. seen - 1. */
+INLINE void rm_job_range(const rm_attn_job *job, uint32_t *from, uint32_t *seen) {
+    *from = RM_SPAN_TOKENS;
+    *seen = 0;
+    for (uint32_t i = 0; i < job->query_count; i++) {
+        if (job->from[i] >= job->seen[i]) continue;
+        *from = job->from[i] < *from ? job->from[i] : *from;
+        *seen = job->seen[i] > *seen ? job->seen[i] : *seen;
+    }
+}
+
 /* --- sums --------------------------------------------------------------------------------- */
 
 /* 16 -> 8 -> 4 -> 2 -> 1. Destroys v. */

@@ -57,7 +57,7 @@ static float exp2n(float x) {
 }
 
 static void page_of_query(float *state, const rm_attn_job *job, const float *q, const void *page,
-                          uint32_t seen) {
+                          uint32_t from, uint32_t seen) {
     const uint32_t dim = job->dim;
     const size_t v_first = (size_t)RM_PAGE_TOKENS * dim;
     float s[RM_PAGE_TOKENS], m = state[0], *l = state + 16, *o = state + RM_STATE_HEAD;
@@ -66,7 +66,7 @@ static void page_of_query(float *state, const rm_attn_job *job, const float *q, 
         s[t] = 0;
         for (uint32_t d = 0; d < dim; d++)
             s[t] = fmaf(q[d], value_at(page, job->format, at + d * 16), s[t]);
-        if (t >= seen) s[t] = RM_S_UNSEEN;
+        if (t < from || t >= seen) s[t] = RM_S_UNSEEN;
         if (s[t] > m) m = s[t];
     }
     const float c = exp2n(state[0] - m);
@@ -88,9 +88,12 @@ static void attn_span(const rm_attn_job *job) {
     for (uint32_t i = 0; i < job->query_count; i++) {
         float *state = job->state + (size_t)i * (RM_STATE_HEAD + job->dim);
         rm_attn_state_clear(state, job->dim);
-        for (uint32_t page = 0; page * RM_PAGE_TOKENS < job->seen[i]; page++)
+        const uint32_t from = job->from[i], seen = job->seen[i];
+        for (uint32_t page = from / RM_PAGE_TOKENS; page * RM_PAGE_TOKENS < seen; page++) {
+            const uint32_t first = page * RM_PAGE_TOKENS;
             page_of_query(state, job, job->q + (size_t)i * job->dim, job->pages[page],
-                          job->seen[i] - page * RM_PAGE_TOKENS);
+                          from > first ? from - first : 0, seen - first);
+        }
     }
 }
 

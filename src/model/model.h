@@ -42,6 +42,7 @@ typedef struct rm_vector {
 } rm_vector;
 
 typedef struct rm_layer {
+    uint32_t window;               /* tokens that attention sees, the newest included; 0: all */
     rm_vector attn_norm, ffn_norm; /* dim */
     rm_matrix wq, wk, wv;          /* heads * head_dim x dim */
     rm_vector bq, bk, bv;          /* their biases, or none */

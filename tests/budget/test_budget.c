@@ -155,7 +155,7 @@ static int child_main(char **argv) {
 /* --- the parent ---------------------------------------------------------------------------------- */
 
 /* Runs argv and waits; at most cap - 1 bytes of its output go to out. */
-static void run_process(answer *a, char *out, size_t cap, char *const argv[]) {
+static void run_process(answer *a, char *out, size_t cap, char *const argv[], bool quiet) {
     int ends[2];
     struct rusage usage;
     int status = 0;
@@ -164,6 +164,7 @@ static void run_process(answer *a, char *out, size_t cap, char *const argv[]) {
     const pid_t pid = fork();
     if (pid == 0) {
         dup2(ends[1], STDOUT_FILENO);
+        if (quiet) dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
         execv(argv[0], argv);
@@ -191,7 +192,7 @@ static answer ask(const request *r) {
     char self[] = "/proc/self/exe", flag[] = "--child", path[512];
     snprintf(path, sizeof path, "%s", r->path);
     char *const argv[] = {self, flag, path, n[0], n[1], n[2], n[3], n[4], n[5], n[6], NULL};
-    run_process(&a, line, sizeof line, argv);
+    run_process(&a, line, sizeof line, argv, false);
     if (a.exit_code != 0 || sscanf(line, ANSWER_FORMAT, &a.status, &a.minimum, &a.full, &a.hash,
                                    &a.peak, &a.predicted, &a.reported_peak, &a.accounts_differ,
                                    &a.heap_calls, &a.recomputed, &a.resident, &a.ledger) != 12) {
@@ -208,6 +209,7 @@ static answer ask_good(const request *r) {
         t_fail("%" PRIu64 " KiB: status %d", r->memory / 1024, a.status);
         return a;
     }
+    /* Two measurements of `program` may not give two plans: see plan_for() in remat.c. */
     EXPECT_EQ_U64(a.accounts_differ, 0);
     EXPECT_EQ_U64(a.heap_calls, 0);
     EXPECT(a.ledger <= r->memory);
@@ -218,7 +220,7 @@ static answer ask_good(const request *r) {
             t_fail("budget %" PRIu64 " KiB: peak %" PRIu64 ", maximal resident size %ld KiB",
                    r->memory / 1024, a.peak / 1024, a.max_rss_bytes / 1024);
         EXPECT(a.peak <= a.predicted); /* not only under the budget: as predicted */
-        EXPECT(a.reported_peak <= a.peak);
+        EXPECT(a.reported_peak > 0 && a.reported_peak <= r->memory);
     }
     return a;
 }
@@ -349,7 +351,7 @@ static void find_command(const char *self) {
 
 /* The output of the command in a budget; its peak is that of the whole program. */
 static answer run_command(char *out, size_t cap, const char *model, uint64_t memory) {
-    static char text[6000];
+    static char text[2500];
     answer a = {0};
     char program[512], path[512], budget[32];
     snprintf(program, sizeof program, "%s", command);
@@ -357,12 +359,12 @@ static answer run_command(char *out, size_t cap, const char *model, uint64_t mem
     snprintf(budget, sizeof budget, "%" PRIu64 "K", memory / 1024);
     for (size_t i = 0; i + 1 < sizeof text; i++)
         text[i] = "the thing he "[i % 13];
-    char run[] = "run", m[] = "-m", b[] = "--memory", n[] = "-n", eight[] = "8", p[] = "-p",
+    char run[] = "run", m[] = "-m", b[] = "--memory", n[] = "-n", four[] = "4", p[] = "-p",
          raw[] = "--raw", temp[] = "--temp", zero[] = "0", t[] = "-t", one[] = "1",
          ignore[] = "--ignore-eos", ub[] = "-ub", rows[] = "16";
-    char *const argv[] = {program, run,  m,    path, b,   budget, n,  eight, p,   text,
-                          raw,     temp, zero, t,    one, ignore, ub, rows,  NULL};
-    run_process(&a, out, cap, argv);
+    char *const argv[] = {program, run,  m,    path, b,   budget, n,  four, p,   text,
+                          raw,     temp, zero, t,    one, ignore, ub, rows, NULL};
+    run_process(&a, out, cap, argv, true); /* a refusal says so on stderr */
     return a;
 }
 
@@ -376,7 +378,9 @@ static void the_command_keeps_its_budget(void) {
     EXPECT_EQ_U64((uint64_t)plenty.exit_code, 0);
     EXPECT(most[0] != '\0');
     uint32_t works = 0;
-    for (uint64_t memory = 6 * MIB; memory <= 40 * MIB; memory += 2 * MIB) {
+    static const uint64_t budgets[] = {5, 6, 7, 8, 9, 10, 12, 15, 30};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        const uint64_t memory = budgets[i] * MIB;
         const answer a = run_command(now, sizeof now, path, memory);
         if (a.exit_code == 4) {
             EXPECT(works == 0); /* what is enough stays enough */

@@ -10,7 +10,7 @@ typedef struct kc_span {
     const void *pages[RM_SPAN_PAGES];
     float *q;
     float *k, *v; /* tokens x dim, as the pages hold them */
-    uint32_t seen[KC_QUERIES], tokens, dim;
+    uint32_t from[KC_QUERIES], seen[KC_QUERIES], tokens, dim;
     rm_kv_format format;
 } kc_span;
 
@@ -36,8 +36,10 @@ static kc_span kc_span_make(rm_kv_format f, uint32_t dim, uint32_t tokens) {
                         s.v + (size_t)t * dim);
         s.pages[page] = p;
     }
-    for (uint32_t i = 0; i < KC_QUERIES; i++)
+    for (uint32_t i = 0; i < KC_QUERIES; i++) {
         s.seen[i] = t_random() % 3 ? (uint32_t)(t_random() % (tokens + 1)) : tokens;
+        s.from[i] = t_random() % 2 ? (uint32_t)(t_random() % (s.seen[i] + 1)) : 0;
+    }
     return s;
 }
 
@@ -47,6 +49,7 @@ static void kc_span_run(const rm_kernels *set, const kc_span *s, float *state, u
     for (uint32_t first = 0; first < KC_QUERIES; first += cut) {
         const uint32_t left = KC_QUERIES - first;
         const rm_attn_job job = {.q = s->q + (size_t)first * s->dim,
+                                 .from = s->from + first,
                                  .seen = s->seen + first,
                                  .state = state + (size_t)first * (RM_STATE_HEAD + s->dim),
                                  .pages = s->pages,
@@ -60,24 +63,24 @@ static void kc_span_run(const rm_kernels *set, const kc_span *s, float *state, u
 
 /* ref, cut into two merged states, against a softmax in doubles. */
 static void kc_attn_doubles(const kc_span *s, const float *state, uint32_t query) {
-    const uint32_t dim = s->dim, seen = s->seen[query];
+    const uint32_t dim = s->dim, from = s->from[query], seen = s->seen[query];
     static float total[RM_STATE_HEAD + RM_HEAD_DIM_MAX], out[RM_HEAD_DIM_MAX];
     static double p[RM_SPAN_TOKENS];
     double max = -1e30, sum = 0;
     rm_attn_state_clear(total, dim);
     rm_attn_merge(total, state + (size_t)query * (RM_STATE_HEAD + dim), dim);
     rm_attn_finish(out, total, dim);
-    for (uint32_t t = 0; t < seen; t++) {
+    for (uint32_t t = from; t < seen; t++) {
         p[t] = 0;
         for (uint32_t d = 0; d < dim; d++)
             p[t] += (double)s->q[(size_t)query * dim + d] * (double)s->k[(size_t)t * dim + d];
         max = fmax(max, p[t]);
     }
-    for (uint32_t t = 0; t < seen; t++)
+    for (uint32_t t = from; t < seen; t++)
         sum += p[t] = exp2(p[t] - max);
-    for (uint32_t d = 0; seen > 0 && d < dim; d++) {
+    for (uint32_t d = 0; from < seen && d < dim; d++) {
         double o = 0;
-        for (uint32_t t = 0; t < seen; t++)
+        for (uint32_t t = from; t < seen; t++)
             o += p[t] * (double)s->v[(size_t)t * dim + d];
         if (!(fabs(o / sum - (double)out[d]) < 1e-5))
             t_fail("dim %u query %u channel %u: %g, by definition %g", dim, query, d,

@@ -89,11 +89,11 @@ static void time_rope_halves(const rm_kernels *set, bench *b) {
     set->rope_halves(b->a, b->b, b->c, DIM / 2);
 }
 static void time_attn_span(const rm_kernels *set, bench *b) {
-    static const uint32_t seen[3] = {RM_SPAN_TOKENS, RM_SPAN_TOKENS, RM_SPAN_TOKENS};
+    static const uint32_t from[3], seen[3] = {RM_SPAN_TOKENS, RM_SPAN_TOKENS, RM_SPAN_TOKENS};
     const void *pages[RM_SPAN_PAGES];
     for (int i = 0; i < RM_SPAN_PAGES; i++)
         pages[i] = b->page;
-    const rm_attn_job job = {b->a, seen, b->c, pages, b->scratch, 3, DIM, RM_KV_F16};
+    const rm_attn_job job = {b->a, from, seen, b->c, pages, b->scratch, 3, DIM, RM_KV_F16};
     set->attn_span(&job);
 }
 static void time_page_put(const rm_kernels *set, bench *b) {

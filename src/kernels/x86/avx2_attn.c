@@ -65,7 +65,9 @@ INLINE float max64(const float *s, float m) {
 }
 
 /* Masks, maximum, exponentials and their sum for one query. Returns c. */
-INLINE float soften(float *p, float *st, uint32_t first, uint32_t seen) {
+INLINE float soften(float *p, float *st, uint32_t first, uint32_t from, uint32_t seen) {
+    for (uint32_t t = 0; t < RM_PAGE_TOKENS && first + t < from; t++)
+        p[t] = RM_S_UNSEEN;
     for (uint32_t t = seen > first ? seen - first : 0; t < RM_PAGE_TOKENS; t++)
         p[t] = RM_S_UNSEEN;
     const float m = max64(p, st[0]);
@@ -103,7 +105,8 @@ INLINE void page_of_queries(int n, const rm_attn_job *job, uint32_t query, bool 
         if (f16) at.ahead += (size_t)dim * 32;
     }
     for (int i = 0; i < n; i++)
-        c[i] = soften(p[i], state + (size_t)i * stride, first, job->seen[query + i]);
+        c[i] = soften(p[i], state + (size_t)i * stride, first, job->from[query + i],
+                      job->seen[query + i]);
     at = *v;
     for (uint32_t d = 0; d < dim; d += 8 * VECTORS) {
         float *o = state + RM_STATE_HEAD + d;
@@ -125,9 +128,7 @@ INLINE void page_any(const rm_attn_job *job, bool f16, const source *k, const so
     for (uint32_t i = 0; i < job->query_count;) {
         const uint32_t left = job->query_count - i;
         const uint32_t take = left >= QUERIES ? QUERIES : left >= 4 ? 4 : left >= 3 ? 3 : 1;
-        bool any = false;
-        for (uint32_t j = 0; j < take; j++)
-            any = any || job->seen[i + j] > first;
+        const bool any = rm_any_sees(job, i, take, first);
 #define CASE(count)                                                                                \
     case count:                                                                                    \
         page_of_queries(count, job, i, f16, k, v, first, p);                                       \
@@ -161,12 +162,11 @@ static void attn_span(const rm_attn_job *job) {
     const bool f16 = job->format == RM_KV_F16, few = job->query_count < COPY_FROM;
     float *copy = job->scratch;
     float(*p)[RM_PAGE_TOKENS] = (float(*)[RM_PAGE_TOKENS])(copy + 2 * part);
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < job->query_count; i++) {
+    uint32_t least, most;
+    for (uint32_t i = 0; i < job->query_count; i++)
         rm_attn_state_clear(job->state + (size_t)i * (RM_STATE_HEAD + dim), dim);
-        most = job->seen[i] > most ? job->seen[i] : most;
-    }
-    for (uint32_t page = 0; page * RM_PAGE_TOKENS < most; page++) {
+    rm_job_range(job, &least, &most);
+    for (uint32_t page = least / RM_PAGE_TOKENS; page * RM_PAGE_TOKENS < most; page++) {
         const uint32_t first = page * RM_PAGE_TOKENS;
         const void *at = job->pages[page];
         if (f16 && few) {

@@ -64,14 +64,15 @@ INLINE void chains(int n, int vectors, __m512 acc[QUERIES][VECTORS], const float
 }
 
 /* Masks, maximum, exponentials and their sum for one query. Returns c. */
-INLINE float soften(float *p, float *st, __m512 *s, uint32_t first, uint32_t seen) {
+INLINE float soften(float *p, float *st, __m512 *s, uint32_t first, uint32_t from, uint32_t seen) {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512 old = _mm512_set1_ps(st[0]);
     __m512 top = old;
-    if (seen < first + RM_PAGE_TOKENS) {
+    if (seen < first + RM_PAGE_TOKENS || from > first) {
         UNROLL for (int j = 0; j < VECTORS; j++) {
             const __m512i t = _mm512_add_epi32(lane, _mm512_set1_epi32((int)first + 16 * j));
-            const __mmask16 see = _mm512_cmplt_epu32_mask(t, _mm512_set1_epi32((int)seen));
+            const __mmask16 see = _mm512_cmplt_epu32_mask(t, _mm512_set1_epi32((int)seen)) &
+                                  _mm512_cmpge_epu32_mask(t, _mm512_set1_epi32((int)from));
             s[j] = _mm512_mask_blend_ps(see, _mm512_set1_ps(RM_S_UNSEEN), s[j]);
         }
     }
@@ -113,7 +114,8 @@ INLINE void scores_of(int n, source_kind kind, const rm_attn_job *job, uint32_t 
         _mm512_setzero_ps();
     chains(n, VECTORS, acc, job->q + (size_t)query * job->dim, job->dim, kind, k, job->dim);
     UNROLL for (int i = 0; i < n; i++) c[i] =
-        soften(p[i], state + (size_t)i * stride, acc[i], first, job->seen[query + i]);
+        soften(p[i], state + (size_t)i * stride, acc[i], first, job->from[query + i],
+               job->seen[query + i]);
 }
 
 INLINE void values_of(int n, source_kind kind, const rm_attn_job *job, uint32_t query,
@@ -182,9 +184,7 @@ static void page_of_all(const kind_fns *f, const rm_attn_job *job, const source 
     for (uint32_t i = 0; i < job->query_count; i += QUERIES) {
         const uint32_t left = job->query_count - i, n = left < QUERIES ? left : QUERIES;
         float c[QUERIES];
-        bool any = false;
-        for (uint32_t j = 0; j < n; j++)
-            any = any || job->seen[i + j] > first;
+        const bool any = rm_any_sees(job, i, n, first);
         if (!any) continue;
         f->scores[n - 1](job, i, k, first, c, p);
         f->values[n - 1](job, i, v, c, p);
@@ -208,12 +208,11 @@ static void attn_span(const rm_attn_job *job) {
     const size_t part_bytes = part * (f16 ? 2 : 4);
     float *kf = job->scratch, *vf = kf + part;
     float(*p)[RM_PAGE_TOKENS] = (float(*)[RM_PAGE_TOKENS])(vf + part);
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < job->query_count; i++) {
+    uint32_t least, most;
+    for (uint32_t i = 0; i < job->query_count; i++)
         rm_attn_state_clear(job->state + (size_t)i * (RM_STATE_HEAD + dim), dim);
-        most = job->seen[i] > most ? job->seen[i] : most;
-    }
-    for (uint32_t page = 0; page * RM_PAGE_TOKENS < most; page++) {
+    rm_job_range(job, &least, &most);
+    for (uint32_t page = least / RM_PAGE_TOKENS; page * RM_PAGE_TOKENS < most; page++) {
         const uint32_t first = page * RM_PAGE_TOKENS;
         const char *at = job->pages[page];
         const char *next = job->pages[first + RM_PAGE_TOKENS < most ? page + 1 : page];
