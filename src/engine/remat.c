@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "text/detok.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ enum {
      * command's output, stacks. Measured: under 0.9 MiB, and 40 KiB a thread. */
     GROWTH_BYTES = 1536 << 10,
     GROWTH_THREAD_BYTES = 64 << 10,
-    DETOK_ALIGN = 64,
+    NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
 };
 
 remat_options remat_options_default(void) {
@@ -29,12 +30,15 @@ remat_limits remat_limits_default(void) {
     return (remat_limits){.sequence_count = 1, .logits_rows = 1, .resident_count = REMAT_ALL};
 }
 
-/* What the process takes beside the arena, now and later. Never less than before the arena was. */
-static uint64_t program_bytes(const remat_engine *e) {
+/* What the process takes beside the arena, now and later. Never less than before the arena was.
+ * Measured once, so that a plan and the start after it agree, unless the caller has grown since. */
+static uint64_t program_bytes(remat_engine *e) {
     const uint64_t now = rm_machine_resident_bytes(), ours = e->ledger.carved;
     uint64_t program = now > ours ? now - ours : 0;
     if (program < e->open_resident_bytes) program = e->open_resident_bytes;
-    return program + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
+    if (e->program_bytes == 0 || program > e->program_bytes + NOISE_BYTES)
+        e->program_bytes = program;
+    return e->program_bytes + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
 }
 
 /* The budget of `auto`: what is free, less a tenth for everybody else. */
@@ -47,6 +51,8 @@ static uint64_t auto_budget(uint64_t resident) {
 
 static int open_file(remat_engine *e, const char *path, remat_error *err) {
     RM_TRY(rm_file_open(&e->file, path, err));
+    snprintf(e->path, sizeof e->path, "%s", rm_path_tail(path));
+    e->file.path = e->path;
     RM_TRY(rm_gguf_header(&e->gguf, &e->file, err));
     RM_TRY(rm_gguf_layout(&e->gguf, &e->ledger, err));
     RM_TRY(rm_gguf_parse(&e->gguf, err));
@@ -236,7 +242,10 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->sweep.canceled = canceled;
     e->sweep.progress = sweep_progress;
     e->sweep.user = e;
-    RM_TRY(load(e, err));
+    const int status = load(e, err);
+    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
+    RM_TRY(status);
+    e->ready = true;
     e->load_s = rm_clock_s() - begin;
     return REMAT_OK;
 }

@@ -213,5 +213,6 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
             take_back(steps[i].sequence, total_of(&steps[i]));
         }
     }
+    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     return status;
 }
