@@ -17,6 +17,9 @@ int app_detokenize(const app_args *args, remat_error *err);
 int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err);
 void app_close(remat_engine **e);
 
+/* Tokens that an input may have: the context of -c or of the model, at most `most`. */
+size_t app_context_cap(const remat_engine *e, const app_args *args, size_t most);
+
 /* Token ids of the command's input: --tokens, or its text with these flags. At most the model's
  * context, or -c. */
 int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,

@@ -54,22 +54,16 @@ static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args,
             return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
         return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_BOS, err);
     }
-    remat_model_info info;
-    remat_stats stats;
     app_text text;
     remat_message messages[2];
     size_t count = 0;
-    remat_info(&info, e);
-    remat_stats_get(&stats, e);
-    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
+    RM_TRY(app_read_text(&text, e, args, err));
     if (args->system != NULL)
         messages[count++] = (remat_message){"system", args->system, strlen(args->system)};
     messages[count++] = (remat_message){"user", text.bytes, text.count};
-    size_t cap =
-        args->context != APP_UNSET_U32 && args->context > 0 ? args->context : info.context_count;
     const size_t most = text.count + (args->system != NULL ? strlen(args->system) : 0) + 64;
-    if (cap > most) cap = most;
-    RM_TRY(app_alloc(&out->ids, cap, sizeof *out->ids, err));
+    const size_t cap = app_context_cap(e, args, most);
+    RM_TRY(app_alloc(&out->ids, e, cap, sizeof *out->ids, err));
     return remat_tokenize_chat(out->ids, cap, &out->count, e, messages, count, err);
 }
 
@@ -98,22 +92,21 @@ static int prepare(answer *a, remat_engine *e, const remat_limits *limits, size_
                    uint32_t predict, remat_error *err) {
     const uint32_t left = limits->context_count - (uint32_t)prompt_count + 1;
     const uint32_t most = predict < left ? predict : left;
-    RM_TRY(app_alloc(&a->ids, most, sizeof *a->ids, err));
+    RM_TRY(app_alloc(&a->ids, e, most, sizeof *a->ids, err));
     if (a->args->json) {
         size_t piece = 0;
         for (uint32_t id = 0; id < a->vocabulary; id++) {
             const size_t bytes = remat_token_text(NULL, 0, e, id, false, false);
             piece = bytes > piece ? bytes : piece;
         }
-        /* The longest token is rare: most answers touch little of it. */
         a->text_cap = (size_t)most * piece + 64;
-        RM_TRY(app_alloc_lazy(&a->text, a->text_cap, err));
+        RM_TRY(app_alloc(&a->text, e, a->text_cap, 1, err));
     }
     if (a->args->logits == NULL) return REMAT_OK;
     a->logits_fd = open(a->args->logits, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (a->logits_fd >= 0) return REMAT_OK;
     return rm_fail(err, REMAT_E_FAILED, "%s: %s; choose another place for --logits",
-                   a->args->logits, strerror(errno));
+                   rm_path_tail(a->args->logits), strerror(errno));
 }
 
 static void print_json(const answer *a, const remat_engine *e, const remat_sequence *s,
@@ -201,6 +194,7 @@ static int run_engine(answer *a, remat_engine *e, remat_error *err) {
     remat_model_info info;
     const uint32_t predict = args->predict == APP_UNSET_U32 ? PREDICT_DEFAULT : args->predict;
     RM_TRY(app_args_limits(&limits, args, err));
+    RM_TRY(remat_sampling_check(e, &a->sampling, err));
     remat_info(&info, e);
     RM_TRY(prompt_tokens(&prompt, e, args, err));
     RM_TRY(choose_context(&limits.context_count, args, &info, prompt.count, predict, err));
@@ -217,7 +211,8 @@ int app_run(const app_args *args, remat_error *err) {
     RM_TRY(app_open(&e, args, false, err));
     int status = run_engine(&a, e, err);
     if (a.logits_fd >= 0 && close(a.logits_fd) != 0 && status == REMAT_OK)
-        status = rm_fail(err, REMAT_E_FAILED, "%s: %s", args->logits, strerror(errno));
+        status =
+            rm_fail(err, REMAT_E_FAILED, "%s: %s", rm_path_tail(args->logits), strerror(errno));
     app_close(&e);
     return status;
 }

@@ -97,7 +97,7 @@ int rm_tpl_want_string(const rm_tpl_string **out, rm_tpl *t, const rm_tpl_value 
 
 int rm_tpl_want_builtin(const rm_tpl_builtin **out, rm_tpl *t, const rm_tpl_value *name,
                         const rm_tpl_builtin *(*find)(const rm_tpl_string *), const char *what) {
-    const rm_tpl_string *s;
+    const rm_tpl_string *s = NULL;
     RM_TRY(rm_tpl_want_string(&s, t, name, what));
     *out = find(s);
     if (*out != NULL) return REMAT_OK;

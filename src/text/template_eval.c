@@ -208,8 +208,7 @@ static int slice(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *v, const rm_t
     if (step > count) step = count + 1; /* steps past the end either way; no overflow */
     if (step < -count) step = -count - 1;
     clip(&bounds[0], &bounds[1], given, step, count);
-    if (self.type == RM_TPL_STRING)
-        return slice_string(out, t, self.s, bounds[0], bounds[1], step);
+    if (self.type == RM_TPL_STRING) return slice_string(out, t, self.s, bounds[0], bounds[1], step);
     rm_tpl_list *items, *part;
     RM_TRY(rm_tpl_items(&items, t, &self));
     RM_TRY(rm_tpl_list_new(&part, t, items->kind == RM_TPL_TUPLE ? RM_TPL_TUPLE : RM_TPL_PLAIN, 0));

@@ -240,26 +240,25 @@ int rm_tpl_loop_attribute(rm_tpl_value *out, rm_tpl *t, rm_tpl_loop *loop,
                           const rm_tpl_string *name) {
     static const rm_tpl_builtin cycle = {"cycle", loop_cycle, NULL, 0};
     static const rm_tpl_builtin changed = {"changed", loop_changed, NULL, 0};
-    static const char *const names[] = {"index", "index0", "first", "depth", "depth0", "last",
-                                        "nextitem", "previtem", "length", "revindex",
-                                        "revindex0", "cycle", "changed"};
+    static const char *const names[] = {"index",     "index0",   "first",    "depth",  "depth0",
+                                        "last",      "nextitem", "previtem", "length", "revindex",
+                                        "revindex0", "cycle",    "changed"};
     const int64_t index = loop->index;
     rm_tpl_value item = {.type = RM_TPL_UNDEFINED, .s = name};
     bool found = false;
     int which = 0;
     while (which < 13 && !rm_tpl_is_text(name, names[which]))
         which++;
-    if (which == 5 || which == 6)
-        RM_TRY(rm_tpl_loop_at(&item, &found, t, loop, (size_t)index + 1));
-    if (which >= 8 && which <= 10 && loop->taken != NULL)
-        RM_TRY(filter_up_to(t, loop, SIZE_MAX));
+    if (which == 5 || which == 6) RM_TRY(rm_tpl_loop_at(&item, &found, t, loop, (size_t)index + 1));
+    if (which >= 8 && which <= 10 && loop->taken != NULL) RM_TRY(filter_up_to(t, loop, SIZE_MAX));
     const int64_t count = loop->taken != NULL ? loop->taken->count : source_count(loop);
-    const int64_t numbers[11] = {index + 1, index,         index == 0,        1, 0, !found, 0, 0,
+    const int64_t numbers[11] = {index + 1, index,         index == 0,       1, 0, !found, 0, 0,
                                  count,     count - index, count - index - 1};
     if (which == 7 && index > 0) RM_TRY(rm_tpl_loop_at(&item, &found, t, loop, (size_t)index - 1));
     *out = item;
     if (which == 6 || which == 7) return REMAT_OK;
-    if (which == 11 || which == 12) return loop_method(out, t, loop, which == 11 ? &cycle : &changed);
+    if (which == 11 || which == 12)
+        return loop_method(out, t, loop, which == 11 ? &cycle : &changed);
     if (which == 13) {
         out->type = RM_TPL_ABSENT;
         return REMAT_OK;
@@ -290,7 +289,8 @@ static int make_macro(rm_tpl_value *out, rm_tpl *t, const rm_tpl_node *n,
 }
 
 /* A named argument's place among the parameters, or count. */
-static int named_place(uint32_t *out, rm_tpl *t, const rm_tpl_args *args, const rm_tpl_string *name) {
+static int named_place(uint32_t *out, rm_tpl *t, const rm_tpl_args *args,
+                       const rm_tpl_string *name) {
     for (*out = 0; *out < args->named_count; ++*out) {
         RM_TRY(rm_tpl_work(t, 0));
         if (rm_tpl_same_text(args->named[*out].name, name)) break;
@@ -364,7 +364,8 @@ static int define_parameters(rm_tpl *t, const rm_tpl_macro *m, const rm_tpl_args
     return define_others(t, m, args, used);
 }
 
-int rm_tpl_macro_call(rm_tpl_value *out, rm_tpl *t, const rm_tpl_macro *m, const rm_tpl_args *args) {
+int rm_tpl_macro_call(rm_tpl_value *out, rm_tpl *t, const rm_tpl_macro *m,
+                      const rm_tpl_args *args) {
     rm_tpl_scope *const scope = t->scope;
     rm_tpl_sink *const sink = t->sink;
     rm_tpl_sink inside = {0};

@@ -12,7 +12,8 @@
 static int f_default(ARGS) {
     UNUSED;
     static const rm_tpl_string empty = {.bytes = ""};
-    const bool missing = self->type == RM_TPL_UNDEFINED || (rm_tpl_truth(&a[1]) && !rm_tpl_truth(self));
+    const bool missing =
+        self->type == RM_TPL_UNDEFINED || (rm_tpl_truth(&a[1]) && !rm_tpl_truth(self));
     *out = !missing ? *self : rm_tpl_given(&a[0]) ? a[0] : rm_tpl_of_string(&empty);
     return REMAT_OK;
 }

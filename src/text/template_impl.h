@@ -389,6 +389,7 @@ int rm_tpl_dict_new(rm_tpl_dict **out, rm_tpl *t);
 int rm_tpl_dict_find(rm_tpl_value **out, rm_tpl *t, const rm_tpl_dict *d, const rm_tpl_value *key);
 int rm_tpl_dict_set(rm_tpl *t, rm_tpl_dict *d, const rm_tpl_value *key, const rm_tpl_value *v);
 int rm_tpl_dict_remove(rm_tpl *t, rm_tpl_dict *d, const rm_tpl_value *key);
+int rm_tpl_dict_fill(rm_tpl *t, rm_tpl_dict *d, const rm_tpl_args *all);
 int rm_tpl_dict_view(rm_tpl_value *out, rm_tpl *t, const rm_tpl_dict *d, rm_tpl_list_kind kind);
 int rm_tpl_range_new(rm_tpl_value *out, rm_tpl *t, int64_t start, int64_t stop, int64_t step);
 
@@ -424,7 +425,8 @@ int rm_tpl_eval_parts(rm_tpl *t, const rm_tpl_node *n, rm_tpl_value *v,
 int rm_tpl_eval_filters(rm_tpl_value *v, rm_tpl *t, const rm_tpl_node *filters);
 int rm_tpl_truth_of(bool *out, rm_tpl *t, const rm_tpl_node *n);
 /* a.b and a[b]: in Jinja the one looks for attributes first, the other for items. */
-int rm_tpl_attribute(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *v, const rm_tpl_string *name);
+int rm_tpl_attribute(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *v,
+                     const rm_tpl_string *name);
 int rm_tpl_item(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *v, const rm_tpl_value *key);
 /* 'a.b.0', as filters take it; NULL gives v itself. */
 int rm_tpl_path(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *v, const rm_tpl_value *path);

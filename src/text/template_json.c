@@ -142,8 +142,8 @@ static int read_number(rm_tpl_value *out, reader *r) {
     bool over = false;
     for (size_t at = first; at < r->at && !over; at++) {
         const int d = r->json->bytes[at] - '0';
-        over = __builtin_mul_overflow(i, 10, &i) ||
-               __builtin_add_overflow(i, negative ? -d : d, &i);
+        over =
+            __builtin_mul_overflow(i, 10, &i) || __builtin_add_overflow(i, negative ? -d : d, &i);
     }
     *out = rm_tpl_int(i);
     if (!over) return REMAT_OK;

@@ -140,8 +140,7 @@ static int lex_raw(rm_token *out, rm_lexer *lx) {
 
 static int skip_comment(rm_lexer *lx) {
     size_t at;
-    if (find(&at, lx, lx->at, "#}") != REMAT_OK)
-        return rm_tpl_fail(lx->t, "a comment has no end");
+    if (find(&at, lx, lx->at, "#}") != REMAT_OK) return rm_tpl_fail(lx->t, "a comment has no end");
     if (at > lx->at && (lx->s[at - 1] == '-' || lx->s[at - 1] == '+')) at--;
     return move(lx, tag_end(lx, at, "#}"));
 }
@@ -195,14 +194,14 @@ static int lex_operator(rm_token *out, rm_lexer *lx) {
         rm_tok kind;
     } table[] = {
         /* longest first */
-        {"//", RM_TOK_FLOORDIV}, {"**", RM_TOK_POW},      {"==", RM_TOK_EQ},
-        {"!=", RM_TOK_NE},       {">=", RM_TOK_GE},       {"<=", RM_TOK_LE},
-        {"+", RM_TOK_ADD},       {"-", RM_TOK_SUB},       {"*", RM_TOK_MUL},
-        {"/", RM_TOK_DIV},       {"%", RM_TOK_MOD},       {"~", RM_TOK_TILDE},
-        {"(", RM_TOK_LPAREN},    {")", RM_TOK_RPAREN},    {"[", RM_TOK_LBRACKET},
-        {"]", RM_TOK_RBRACKET},  {"{", RM_TOK_LBRACE},    {"}", RM_TOK_RBRACE},
-        {">", RM_TOK_GT},        {"<", RM_TOK_LT},        {"=", RM_TOK_ASSIGN},
-        {".", RM_TOK_DOT},       {":", RM_TOK_COLON},     {"|", RM_TOK_PIPE},
+        {"//", RM_TOK_FLOORDIV}, {"**", RM_TOK_POW},   {"==", RM_TOK_EQ},
+        {"!=", RM_TOK_NE},       {">=", RM_TOK_GE},    {"<=", RM_TOK_LE},
+        {"+", RM_TOK_ADD},       {"-", RM_TOK_SUB},    {"*", RM_TOK_MUL},
+        {"/", RM_TOK_DIV},       {"%", RM_TOK_MOD},    {"~", RM_TOK_TILDE},
+        {"(", RM_TOK_LPAREN},    {")", RM_TOK_RPAREN}, {"[", RM_TOK_LBRACKET},
+        {"]", RM_TOK_RBRACKET},  {"{", RM_TOK_LBRACE}, {"}", RM_TOK_RBRACE},
+        {">", RM_TOK_GT},        {"<", RM_TOK_LT},     {"=", RM_TOK_ASSIGN},
+        {".", RM_TOK_DOT},       {":", RM_TOK_COLON},  {"|", RM_TOK_PIPE},
         {",", RM_TOK_COMMA},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -217,8 +216,9 @@ static int lex_operator(rm_token *out, rm_lexer *lx) {
         return move(lx, lx->at + strlen(table[i].text));
     }
     const uint8_t c = (uint8_t)lx->s[lx->at];
-    return rm_tpl_fail(lx->t, c >= 0x20 && c < 0x7F ? "'%c' has no meaning here"
-                                                    : "byte %u has no meaning here", c);
+    return rm_tpl_fail(
+        lx->t, c >= 0x20 && c < 0x7F ? "'%c' has no meaning here" : "byte %u has no meaning here",
+        c);
 }
 
 /* Inside of {{ }} or {% %}. */
@@ -233,7 +233,7 @@ static int lex_inside(rm_token *out, rm_lexer *lx) {
         if (lx->mode == RM_LEX_BLOCK) {
             behind = tag_end(lx, lx->at, "%}");
         } else {
-            behind = is_at(lx, lx->at, "-}}") ? skip_space(lx, lx->at + 3)
+            behind = is_at(lx, lx->at, "-}}")  ? skip_space(lx, lx->at + 3)
                      : is_at(lx, lx->at, "}}") ? lx->at + 2
                                                : 0;
         }

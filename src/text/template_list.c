@@ -214,8 +214,7 @@ int rm_tpl_range_new(rm_tpl_value *out, rm_tpl *t, int64_t start, int64_t stop, 
         count = ((uint64_t)stop - (uint64_t)start - 1) / (uint64_t)step + 1;
     if (step < 0 && stop < start)
         count = ((uint64_t)start - (uint64_t)stop - 1) / (0 - (uint64_t)step) + 1;
-    if (count > RANGE_MOST)
-        return rm_tpl_fail(t, "range(): more than %d numbers", (int)RANGE_MOST);
+    if (count > RANGE_MOST) return rm_tpl_fail(t, "range(): more than %d numbers", (int)RANGE_MOST);
     rm_tpl_range *r;
     RM_TRY(rm_tpl_take(&r, t, 1, sizeof *r));
     *r = (rm_tpl_range){.start = start, .step = step, .count = (uint32_t)count};

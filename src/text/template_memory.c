@@ -121,7 +121,7 @@ int rm_tpl_build_end(rm_tpl_value *out, rm_tpl *t, rm_tpl_build *b) {
     const bool same = all_the_same(b->marks, b->count);
     const bool mark = b->count > 0 && b->marks[0] != 0;
     /* The new places may overlap the old ones, bytes first: they move down. */
-    char *bytes;
+    char *bytes = NULL;
     uint8_t *marks = NULL;
     RM_TRY(rm_tpl_take_bytes(&bytes, t, b->count));
     memmove(bytes, b->bytes, b->count);

@@ -8,9 +8,9 @@
 #include <math.h>
 
 const char *rm_tpl_type_name(const rm_tpl_value *v) {
-    static const char *const names[] = {"nothing", "undefined value", "none", "bool", "int",
-                                        "float", "int", "string", "list", "range", "dict",
-                                        "namespace", "loop", "macro", "function", "method"};
+    static const char *const names[] = {
+        "nothing", "undefined value", "none", "bool",      "int",  "float", "int",      "string",
+        "list",    "range",           "dict", "namespace", "loop", "macro", "function", "method"};
     RM_ASSERT(v->type < sizeof names / sizeof names[0]);
     if (v->type == RM_TPL_LIST && v->list->kind == RM_TPL_TUPLE) return "tuple";
     return names[v->type];
@@ -129,9 +129,10 @@ int rm_tpl_equal(bool *out, rm_tpl *t, const rm_tpl_value *a, const rm_tpl_value
         RM_TRY(equal_dicts(out, t, a->dict, b->dict));
         break;
     case RM_TPL_RANGE:
-        *out = a->range->count == b->range->count &&
-               (a->range->count == 0 || (a->range->start == b->range->start &&
-                                         (a->range->count == 1 || a->range->step == b->range->step)));
+        *out =
+            a->range->count == b->range->count &&
+            (a->range->count == 0 || (a->range->start == b->range->start &&
+                                      (a->range->count == 1 || a->range->step == b->range->step)));
         return REMAT_OK;
     default:
         *out = a->list == b->list; /* the same thing */

@@ -51,8 +51,7 @@ int rm_parse_expect(rm_parser *p, rm_tok kind) {
 int rm_parse_name(const rm_tpl_string **out, rm_parser *p) {
     if (p->now.kind != RM_TOK_NAME) return rm_parse_unexpected(p, "a name");
     *out = p->now.v.s;
-    if ((*out)->bytes[0] >= '0' && (*out)->bytes[0] <= '9')
-        return rm_parse_unexpected(p, "a name");
+    if ((*out)->bytes[0] >= '0' && (*out)->bytes[0] <= '9') return rm_parse_unexpected(p, "a name");
     return rm_parse_next(p);
 }
 
@@ -94,8 +93,7 @@ static int parse_strings(rm_tpl_node *n, rm_parser *p) {
     n->v = p->now.v;
     RM_TRY(rm_parse_next(p));
     while (p->now.kind == RM_TOK_STRING) {
-        RM_TRY(rm_tpl_concat(&n->v, p->t,
-                             (const rm_tpl_string *const[]){n->v.s, p->now.v.s}, 2));
+        RM_TRY(rm_tpl_concat(&n->v, p->t, (const rm_tpl_string *const[]){n->v.s, p->now.v.s}, 2));
         RM_TRY(rm_parse_next(p));
     }
     return REMAT_OK;
@@ -400,10 +398,11 @@ static int parse_ops(rm_tpl_node **out, rm_parser *p, int weakest);
 static int parse_run(rm_tpl_node **n, rm_parser *p, int strength) {
     rm_tpl_node *run;
     rm_node_list rest = {0};
-    RM_TRY(rm_parse_node(&run, p, strength == S_OR        ? RM_TPL_N_OR
-                                  : strength == S_AND     ? RM_TPL_N_AND
-                                  : strength == S_COMPARE ? RM_TPL_N_COMPARE
-                                                          : RM_TPL_N_ARITH));
+    RM_TRY(rm_parse_node(&run, p,
+                         strength == S_OR        ? RM_TPL_N_OR
+                         : strength == S_AND     ? RM_TPL_N_AND
+                         : strength == S_COMPARE ? RM_TPL_N_COMPARE
+                                                 : RM_TPL_N_ARITH));
     run->line = (*n)->line;
     run->a = *n;
     for (;;) {

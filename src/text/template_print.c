@@ -160,7 +160,8 @@ static size_t short_text(char out[96], const rm_tpl_value *v) {
     case RM_TPL_RANGE: {
         const rm_tpl_range *r = v->range;
         const long long stop = r->start + (int64_t)r->count * r->step;
-        if (r->step == 1) return (size_t)snprintf(out, 96, "range(%lld, %lld)", (long long)r->start, stop);
+        if (r->step == 1)
+            return (size_t)snprintf(out, 96, "range(%lld, %lld)", (long long)r->start, stop);
         return (size_t)snprintf(out, 96, "range(%lld, %lld, %lld)", (long long)r->start, stop,
                                 (long long)r->step);
     }

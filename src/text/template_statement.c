@@ -196,19 +196,19 @@ static int parse_generation(rm_tpl_node *n, rm_parser *p) {
     return parse_block(&n->b, p, "endgeneration");
 }
 
-static int parse_loop_control(rm_tpl_node *n, rm_parser *p) {
+static int parse_loop_control(rm_parser *p) {
     if (p->loops == 0) return rm_tpl_fail(p->t, "break or continue outside of a loop");
     return rm_parse_expect(p, RM_TOK_BLOCK_END);
 }
 
 static int parse_break(rm_tpl_node *n, rm_parser *p) {
     n->kind = RM_TPL_N_BREAK;
-    return parse_loop_control(n, p);
+    return parse_loop_control(p);
 }
 
 static int parse_continue(rm_tpl_node *n, rm_parser *p) {
     n->kind = RM_TPL_N_CONTINUE;
-    return parse_loop_control(n, p);
+    return parse_loop_control(p);
 }
 
 static int parse_statement(rm_tpl_node **out, rm_parser *p) {
@@ -216,11 +216,11 @@ static int parse_statement(rm_tpl_node **out, rm_parser *p) {
         const char *word;
         int (*parse)(rm_tpl_node *n, rm_parser *p);
     } table[] = {
-        {"if", parse_if},         {"for", parse_for},
-        {"set", parse_set},       {"macro", parse_macro},
+        {"if", parse_if},           {"for", parse_for},
+        {"set", parse_set},         {"macro", parse_macro},
         {"call", parse_call_block}, {"filter", parse_filter_block},
-        {"with", parse_with},     {"generation", parse_generation},
-        {"break", parse_break},   {"continue", parse_continue},
+        {"with", parse_with},       {"generation", parse_generation},
+        {"break", parse_break},     {"continue", parse_continue},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (!rm_parse_is(p, table[i].word)) continue;

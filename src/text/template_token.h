@@ -64,9 +64,9 @@ typedef struct rm_lexer {
     const char *s;
     size_t at, end;
     uint32_t line;
-    uint32_t open;     /* brackets */
-    bool line_starts;  /* the last match ended with a line break */
-    bool after_dot;    /* no float here: x.1.2 */
+    uint32_t open;    /* brackets */
+    bool line_starts; /* the last match ended with a line break */
+    bool after_dot;   /* no float here: x.1.2 */
     enum { RM_LEX_DATA, RM_LEX_BEGIN, RM_LEX_PRINT, RM_LEX_BLOCK } mode;
     rm_tok begin; /* with RM_LEX_BEGIN: what has been found after the text */
 } rm_lexer;

@@ -187,7 +187,7 @@ uint32_t rm_tokenizer_vocabulary(const rm_tokenizer *t) {
 }
 
 rm_token_type rm_token_type_of(const rm_tokenizer *t, uint32_t id) {
-    RM_ASSERT(id < t->vocab.count);
+    if (id >= t->vocab.count) return RM_TOKEN_UNUSED; /* padding of the embedding */
     return (rm_token_type)(t->vocab.flags[id] & RM_VOCAB_TYPE);
 }
 
@@ -199,7 +199,7 @@ int32_t rm_token_eos(const rm_tokenizer *t) {
 }
 
 bool rm_token_is_end(const rm_tokenizer *t, uint32_t id) {
-    RM_ASSERT(id < t->vocab.count);
+    if (id >= t->vocab.count) return false; /* padding of the embedding */
     return (t->vocab.flags[id] & RM_VOCAB_END) != 0;
 }
 
@@ -217,6 +217,7 @@ static bool is_hidden(const rm_tokenizer *t, rm_token_type type) {
 
 size_t rm_token_text(char *out, size_t cap, const rm_tokenizer *t, uint32_t id, bool special,
                      bool first) {
+    if (id >= t->vocab.count) return 0;
     const rm_token_type type = rm_token_type_of(t, id);
     if (!special && is_hidden(t, type)) return 0;
     size_t n;
@@ -231,7 +232,7 @@ size_t rm_token_text(char *out, size_t cap, const rm_tokenizer *t, uint32_t id, 
         text++;
         n--;
     }
-    memcpy(out, text, n < cap ? n : cap);
+    if (cap > 0) memcpy(out, text, n < cap ? n : cap);
     return n;
 }
 

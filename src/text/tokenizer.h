@@ -59,6 +59,9 @@ rm_token_type rm_token_type_of(const rm_tokenizer *t, uint32_t id);
 int32_t rm_token_bos(const rm_tokenizer *t); /* or RM_TOKEN_NONE */
 int32_t rm_token_eos(const rm_tokenizer *t);
 
+/* Ids at and above the vocabulary (a model's embedding may be padded) are unused tokens without
+ * text for all functions here. */
+
 /* Whether generation ends at this token: end of text, of turn or of message, by id or by name. */
 bool rm_token_is_end(const rm_tokenizer *t, uint32_t id);
 
