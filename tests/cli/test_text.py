@@ -43,9 +43,10 @@ for m, what in ((TOY, "toy"), (SM, "SmolLM2")):
         b = back(r.json["tokens"], m=m) if r.json else r
         # SentencePiece replaces what is not UTF-8; bytes that are must come back from both.
         right = b.code == 0 and (b.out == data or (m == TOY and b"\xff" in data or b"\x80" in data or name in ("a cut character", "surrogate", "all bytes")) and b.sound())
-        # Byte-level vocabularies miss the bytes that no UTF-8 text has: those come back as U+FFFD.
+        # SmolLM2's vocabulary has no token for these bytes: they come back as U+FFFD.
         if m == SM:
-            right = b.code == 0 and b.out.decode("utf-8", "replace") == data.decode("utf-8", "replace")
+            missing = bytes.fromhex("0406131416 1d c0c1f1f2 f5f6f7f8f9fafbfcfdfeff")
+            right = b.code == 0 and b.out == b"".join(b"\xef\xbf\xbd" if c in missing else bytes([c]) for c in data)
         check(f"T07 {what}: round trip of {name}", right, f"{data!r} {b}")
 r = tokenize("the thing", m=TOY)
 b = back([t for t in r.json["tokens"]], m=TOY) if r.json else r
