@@ -40,6 +40,16 @@ typedef struct rm_tokenizer rm_tokenizer;
 size_t rm_tokenizer_bytes(void);
 int rm_tokenizer_layout(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g, remat_error *err);
 
+/* What a caller may want otherwise than the file says. All zero: nothing. */
+typedef struct rm_tokenizer_options {
+    const char *pre; /* name of the way to cut text, in place of tokenizer.ggml.pre */
+} rm_tokenizer_options;
+
+/* rm_tokenizer_layout() with options (or NULL). Further errors: REMAT_E_USAGE (an unknown name, or
+ * a vocabulary that does not cut text). */
+int rm_tokenizer_layout_with(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g,
+                             const rm_tokenizer_options *options, remat_error *err);
+
 /* Reads the vocabulary and builds the tables. */
 int rm_tokenizer_load(rm_tokenizer *t, const rm_gguf *g, remat_error *err);
 
