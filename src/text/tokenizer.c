@@ -89,7 +89,8 @@ int rm_tokenizer_layout_with(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g,
     RM_TRY(find_kind(t, g, options != NULL ? options->pre : NULL, err));
     RM_TRY(rm_vocab_layout(&t->vocab, t->vocab.kind, l, g, err));
     RM_TRY(rm_special_layout(&t->special, l, err));
-    return t->vocab.kind == RM_VOCAB_BPE ? rm_bpe_layout(&t->bpe, t->rule, l, g, err) : REMAT_OK;
+    return t->vocab.kind == RM_VOCAB_BPE ? rm_bpe_layout(&t->bpe, t->rule, l, g, err)
+                                         : rm_spm_layout(&t->spm, l, err);
 }
 
 int rm_tokenizer_layout(rm_tokenizer *t, rm_ledger *l, const rm_gguf *g, remat_error *err) {
