@@ -155,8 +155,8 @@ static size_t round64(size_t n) {
     return (n + 63) / 64 * 64;
 }
 
-/* Work memory: the patterns' | symbols and heap for one piece | the text in normal form. Symbols and
- * heap are idle while the text is normalized, and serve for that too. */
+/* Work memory: the patterns' | symbols and heap for one piece | the text in normal form. Symbols
+ * and heap are idle while the text is normalized, and serve for that too. */
 static size_t symbol_bytes(const rm_bpe *b, size_t text_bytes) {
     const size_t n = round64(text_bytes * sizeof(rm_symbol)) +
                      rm_merge_heap_count(text_bytes) * sizeof(uint64_t);

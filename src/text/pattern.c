@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    /* At most 27 KiB are in use while the rules above are compiled. */
+    /* At most 39 KiB are in use while a rule is compiled (jais-2). */
     ARENA_BYTES = 64 << 10,
     /* The interpreter keeps its states in work memory: 20 KiB to begin with, and these patterns
      * need a handful. Machine code needs the match's two positions only. */

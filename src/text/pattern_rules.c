@@ -49,10 +49,11 @@
     CASED(UPPER, LOWER, "(?:" SUFFIX ")?")                                                         \
     "|\\p{N}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS
 /* The two classes are UPPER and LOWER without Han. */
-#define KIMI_UPPER "[^\\p{Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
-#define KIMI_LOWER "[^\\p{Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define KIMI_UPPER "[^\\p{sc:Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define KIMI_LOWER "[^\\p{sc:Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 #define KIMI_K2                                                                                    \
-    "\\p{Han}+|" CASED(KIMI_UPPER, KIMI_LOWER, "(?:" SUFFIX ")?") "|\\p{N}{1,3}|" SIGNS "|" BLANKS
+    "\\p{sc:Han}+|" CASED(KIMI_UPPER, KIMI_LOWER, "(?:" SUFFIX ")?") "|\\p{N}{1,3}|" SIGNS         \
+                                                                     "|" BLANKS
 #define JAIS2                                                                                      \
     SUFFIX "|" WORD "|\\p{N}{1,3}|" SIGNS "|[" WS "]*[\\r\\n]+|[" WS "]{512}(?![^" WS "])|[" WS    \
            "]{256}(?![^" WS "])|[" WS "]{128}(?![^" WS "])|[" WS "]{64}(?![^" WS "])|[" WS         \
@@ -94,7 +95,9 @@
         "[" WS "]+\\z", DEEPSEEK_CJK, "\\p{N}+"
 #define FALCON_SIGNS "\\p{P}$+<=>^~|"
 #define FALCON       "[" FALCON_SIGNS "`]+", GPT2, "[0-9][0-9][0-9]"
-#define BLOOM        " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+#define BLOOM                                                                                      \
+    " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}"                                                  \
+    "\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 #define CHAMELEON                                                                                  \
     "<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",                        \
         "[\\p{P}" ASCII_SIGNS "]", GPT2
@@ -108,9 +111,17 @@
     SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}[\\p{L}\\p{M}]*+(?: \\p{L}[\\p{L}\\p{M}]*+)*+|\\p{N}"     \
            "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]?|[" WS "]*[\\r\\n]|[" WS "]+(?![^" WS "])|[" WS     \
            "]+"
-/* Digits in threes, counted from the right. */
-#define SUPERBPE "\\p{N}+", "(?s).+?(?=(?:\\p{Nd}{3})++(?!\\p{Nd}))|(?s).+"
-#define TINY_AYA "\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*+(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]))", GPT4O
+/* Digits in threes, counted from the right. The original looks ahead to the end from every digit;
+ * here that is done once, at the start of a piece, and \G goes on from there. */
+#define DIGIT        "\\p{Nd}"
+#define FIRST_DIGITS "\\A(?=" DIGIT "++\\z)(?:" DIGIT "{1,2}(?=(?:" DIGIT "{3})*+\\z)|" DIGIT "{3})"
+/* A piece may hold numbers that are no digits, which stay with the three before them. */
+#define SUPERBPE                                                                                   \
+    "\\p{N}+", "(?s)" FIRST_DIGITS "|(?!\\A)\\G" DIGIT "{3}(?=" DIGIT "|\\z)|.+?(?=(?:" DIGIT      \
+               "{3})++(?!" DIGIT "))|.+"
+#define TINY_AYA                                                                                   \
+    "(?<!" DIGIT ")" DIGIT "++(?![\\p{L}\\p{M}\\p{N}\\p{Pc}])",                                    \
+        FIRST_DIGITS "|(?!\\A)\\G" DIGIT "{3}", GPT4O
 #define YOUTU_SCRIPTS                                                                              \
     "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+"                                                    \
     "|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}"          \

@@ -232,7 +232,7 @@ static uint32_t seen_slots(size_t text_bytes) {
     return text_bytes / 4 < SEEN_MOST ? (uint32_t)(text_bytes / 4) + 1 : SEEN_MOST;
 }
 
-/* Work memory: symbols | heap | words seen | the text with its blanks; one byte more than it has. */
+/* Work memory: symbols | heap | words seen | the text with its blanks, a byte more than it has. */
 size_t rm_spm_work_bytes(size_t text_bytes) {
     const size_t n = text_bytes + 1;
     return round64(n * sizeof(rm_symbol)) + round64(rm_merge_heap_count(n) * sizeof(uint64_t)) +

@@ -134,7 +134,7 @@ static int load_ends(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
         const uint32_t id = find_special(t, END_NAMES[i]);
         if (id == RM_NO_TOKEN) continue;
         mark_end(t, (int32_t)id);
-        /* What ends a generation is not to come out of a user's text, whatever the file calls it. */
+        /* What ends a generation must not come out of a user's text, whatever the file says. */
         t->vocab.flags[id] = (uint8_t)((t->vocab.flags[id] & ~RM_VOCAB_TYPE) | RM_TOKEN_CONTROL);
     }
     /* Where a message ends by one of these pairs, <|end|> is only the end of a part of it; and a
