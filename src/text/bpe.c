@@ -16,6 +16,7 @@
 enum {
     SHORT = 64, /* bytes of a piece that is joined in arrays on the stack, by searching them */
     MERGE_BYTES_MAX = RM_VOCAB_FIND_MAX,
+    LONGER = 256, /* than the text: what its longest piece may be in normal form */
 };
 
 static const char MERGES[] = "tokenizer.ggml.merges";
@@ -157,9 +158,14 @@ static size_t round64(size_t n) {
 
 /* Work memory: the patterns' | symbols and heap for one piece | the text in normal form. Symbols
  * and heap are idle while the text is normalized, and serve for that too. */
+static size_t piece_most(const rm_bpe *b, size_t text_bytes) {
+    return b->nfc ? text_bytes + LONGER : text_bytes;
+}
+
 static size_t symbol_bytes(const rm_bpe *b, size_t text_bytes) {
-    const size_t n = round64(text_bytes * sizeof(rm_symbol)) +
-                     rm_merge_heap_count(text_bytes) * sizeof(uint64_t);
+    const size_t most = piece_most(b, text_bytes);
+    const size_t n =
+        round64(most * sizeof(rm_symbol)) + rm_merge_heap_count(most) * sizeof(uint64_t);
     const size_t nfc = b->nfc ? rm_nfc_work_bytes(text_bytes) : 0;
     return round64(n > nfc ? n : nfc);
 }
@@ -183,8 +189,9 @@ static int put_valid(tokenizing *t, const char *text, size_t bytes, char *normal
 int rm_bpe_tokenize(rm_ids *out, const rm_bpe *b, const char *text, size_t bytes, void *work,
                     remat_error *err) {
     uint8_t *at = (uint8_t *)work + rm_patterns_work_bytes(&b->patterns);
-    tokenizing t = {.bpe = b, .out = out, .symbols = (rm_symbol *)at, .piece_most = bytes};
-    t.heap = (uint64_t *)(at + round64(bytes * sizeof(rm_symbol)));
+    tokenizing t = {.bpe = b, .out = out, .symbols = (rm_symbol *)at};
+    t.piece_most = piece_most(b, bytes);
+    t.heap = (uint64_t *)(at + round64(t.piece_most * sizeof(rm_symbol)));
     char *normal = (char *)at + symbol_bytes(b, bytes);
     while (bytes > 0) {
         const size_t valid = rm_utf8_valid(text, bytes);

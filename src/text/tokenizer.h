@@ -2,7 +2,7 @@
  * tokenizer.h: text to token ids and back. Part: text.
  *
  * Two kinds: byte-level BPE (model "gpt2": bpe.c) and SentencePiece with scores and byte fallback
- * (model "llama": spm.c). The data is a GGUF file's metadata; what the tokenizer keeps of it is
+ * (model "llama": spm.c). Others (bert, t5, rwkv, gemma4, ..) are refused by name. The data is a GGUF file's metadata; what the tokenizer keeps of it is
  * carved from the ledger (account text).
  *
  * Text is bytes: it may hold NULs and need not be valid UTF-8. Time is linear in its length, up to
@@ -60,7 +60,8 @@ void rm_tokenizer_close(rm_tokenizer *t);
 size_t rm_tokenize_work_bytes(const rm_tokenizer *t, size_t text_bytes);
 
 /* Writes the ids of text to out, which has room for text_bytes + 2, and their number to *count.
- * flags: RM_TOKENIZE_*. Errors: REMAT_E_FAILED. */
+ * flags: RM_TOKENIZE_*. Errors: REMAT_E_FAILED (a byte without a token; a text of rare characters
+ * that grows in normal form until it has more tokens than bytes). */
 int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
                 size_t text_bytes, unsigned flags, void *work, remat_error *err);
 

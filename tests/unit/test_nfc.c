@@ -43,7 +43,7 @@ static void known(void) {
     expect("=\xCC\xB8\xCC\x81", "\xE2\x89\xA0\xCC\x81");
     /* Singletons: Kelvin, Angstrom, Ohm. */
     expect("\xE2\x84\xAA \xE2\x84\xAB \xE2\x84\xA6", "K \xC3\x85 \xCE\xA9");
-    /* Hangul: vowel, vowel and final, final after a syllable; a syllable with a final takes none. */
+    /* Hangul: vowel and final; final after a syllable; one with a final takes no other. */
     expect("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C");
     expect("\xEA\xB0\x80\xE1\x86\xA8", "\xEA\xB0\x81");
     expect("\xEA\xB0\x81\xE1\x86\xA8", "\xEA\xB0\x81\xE1\x86\xA8");

@@ -1,4 +1,4 @@
-/* test_tokenizer.c: against ids of outside programs (real vocabulary); what both kinds share. */
+/* test_tokenizer.c: what both kinds of vocabulary share, on small ones. */
 #include "harness.h"
 #include "no_malloc.h"
 #include "text_fixture.h"
@@ -17,8 +17,6 @@ static bool same_ids(const uint32_t *ids, long count, const char *expected) {
     }
     return n == count;
 }
-
-/* ---- what both kinds share, on small vocabularies */
 
 static const char *const MERGES[] = {"a b", "ab c"};
 static const tiny_token EXTRA[] = {
@@ -78,6 +76,124 @@ static void bos_and_eos(void) {
     REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
     expect_ids(&f, "abc", RM_TOKENIZE_BOS, "257");
     fixture_close(&f);
+}
+
+/* ---- what is not in the file */
+
+static void another_way_to_cut(void) {
+    static const char *const names[] = {NULL, "llama-bpe", "no-such-cut"};
+    for (int spm = 0; spm < 2; spm++) {
+        for (size_t i = 0; i < 3; i++) {
+            gg g;
+            fixture f;
+            if (spm)
+                tiny_spm(&g, true, EXTRA, 5);
+            else
+                extra_vocabulary(&g);
+            REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+            rm_tokenizer *t = calloc(1, rm_tokenizer_bytes());
+            const rm_tokenizer_options o = {.pre = names[i]};
+            const int status = rm_tokenizer_layout_with(t, &f.ledger, &f.gguf, &o, &f.err);
+            EXPECT(status == (i == 0 || (i == 1 && !spm) ? REMAT_OK : REMAT_E_USAGE));
+            if (status != REMAT_OK) EXPECT(strstr(f.err.message, "pre: ") != NULL);
+            if (i == 1 && !spm) EXPECT(strcmp(t->rule->name, "llama-bpe") == 0);
+            free(t);
+            fixture_close(&f);
+        }
+    }
+    /* It serves where the file's own name is not known. */
+    gg g;
+    fixture f;
+    tiny_bpe(&g, "no-such-cut", MERGES, 2, NULL, 0);
+    EXPECT(fixture_gg(&f, &g) == REMAT_E_MODEL);
+    const rm_tokenizer_options o = {.pre = "gpt-2"};
+    rm_tokenizer *t = calloc(1, rm_tokenizer_bytes());
+    EXPECT(rm_tokenizer_layout_with(t, &f.ledger, &f.gguf, &o, &f.err) == REMAT_OK);
+    free(t);
+    fixture_close(&f);
+}
+
+/* Phi-3 drops the blanks behind its control tokens, the Jina models those before <mask>. */
+static void strips(void) {
+    static const tiny_token phi[] = {{"\xE2\x96\x81", 1, -1},
+                                     {"a", 1, -2},
+                                     {"<|user|>", RM_TOKEN_CONTROL, 0},
+                                     {"<|endoftext|>", RM_TOKEN_CONTROL, 0}};
+    enum { BLANK = 259, A, USER, EOT };
+    for (int named = 0; named < 2; named++) {
+        fixture f;
+        gg g;
+        tiny_spm(&g, true, phi, 4);
+        gg_key_bool(&g, "tokenizer.ggml.add_space_prefix", false);
+        gg_key_text(&g, "general.name", named ? "My Phi-3 Mini" : "Alpha 3");
+        REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+        expect_ids(&f, "a <|user|> \na <|endoftext|> a", RM_TOKENIZE_SPECIAL,
+                   named ? "260 259 261 260 259 262 259 260"
+                         : "260 259 261 259 13 260 259 262 259 260");
+        expect_ids(&f, "<|user|>  ", RM_TOKENIZE_SPECIAL, named ? "261" : "261 259 259");
+        fixture_close(&f);
+    }
+    static const tiny_token jina[] = {{"<mask>", RM_TOKEN_CONTROL, 0}};
+    for (int stripped = 0; stripped < 2; stripped++) {
+        fixture f;
+        gg g;
+        tiny_bpe(&g, stripped ? "jina-v2-code" : "gpt-2", MERGES, 2, jina, 1);
+        REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+        expect_ids(&f, "x  <mask> y", RM_TOKENIZE_SPECIAL,
+                   stripped ? "120 258 32 121" : "120 32 32 258 32 121");
+        expect_ids(&f, "  <mask>", RM_TOKENIZE_SPECIAL, stripped ? "258" : "32 32 258");
+        fixture_close(&f);
+    }
+}
+
+/* Names that end a generation, and names that do so only without others. */
+static void ends_by_name(void) {
+    static const tiny_token harmony[] = {{"<|end|>", RM_TOKEN_CONTROL, 0},
+                                         {"<|return|>", RM_TOKEN_CONTROL, 0},
+                                         {"<|call|>", RM_TOKEN_USER, 0}};
+    for (size_t n = 1; n <= 3; n++) {
+        fixture f;
+        gg g;
+        tiny_bpe(&g, "gpt-4o", MERGES, 2, harmony, n);
+        REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+        EXPECT(rm_token_is_end(f.t, 258) == (n < 3));
+        for (uint32_t id = 259; id < 258 + n; id++)
+            EXPECT(rm_token_is_end(f.t, id));
+        /* A user-defined one among them does not come out of a user's text. */
+        if (n == 3) EXPECT(rm_token_type_of(f.t, 260) == RM_TOKEN_CONTROL);
+        fixture_close(&f);
+    }
+}
+
+/* Normal form C is for the text between special tokens, and only where the vocabulary wants it. */
+static void normal_form(void) {
+    static const tiny_token accent[] = {{"e\xCC\x81", RM_TOKEN_CONTROL, 0}};
+    for (int nfc = 0; nfc < 2; nfc++) {
+        fixture f;
+        gg g;
+        tiny_bpe(&g, nfc ? "qwen2" : "llama-bpe", MERGES, 2, accent, 1);
+        REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+        expect_ids(&f, "e\xCC\x81", 0, nfc ? "195 169" : "101 204 129");
+        expect_ids(&f, "a\xCC\x81 e\xCC\x81\xCC\x81", RM_TOKENIZE_SPECIAL,
+                   nfc ? "195 161 32 258 204 129" : "97 204 129 32 258 204 129");
+        expect_ids(&f,
+                   "e\xCC\x81\xFF"
+                   "e\xCC\x81",
+                   0, nfc ? "195 169 255 195 169" : "101 204 129 255 101 204 129");
+        /* The normal form is twice as long, and without merges gives more ids than there is room
+         * for: an error, not a cut. */
+        char text[3 * 40];
+        for (size_t i = 0; i < sizeof text; i += 3)
+            memcpy(text + i, "\xE0\xA5\x98", 3);
+        uint32_t *ids;
+        const long count = fixture_ids(&f, &ids, text, sizeof text, 0);
+        if (nfc)
+            EXPECT(count == -1 && f.err.message[0]);
+        else
+            EXPECT(count == 120);
+        free(ids);
+        fixture_close(&f);
+    }
 }
 
 /* A file that contradicts itself: refused, with a message that names the key. */
@@ -207,6 +323,6 @@ static void no_heap(void) {
 int main(int argc, char **argv) {
     /* Nothing here may need more: what a shell gives by default. */
     setrlimit(RLIMIT_STACK, &(struct rlimit){8 << 20, 8 << 20});
-    return RM_RUN(argc, argv, T(special_tokens), T(bos_and_eos), T(contradictions), T(faults),
-                  T(no_heap));
+    return RM_RUN(argc, argv, T(special_tokens), T(bos_and_eos), T(another_way_to_cut), T(strips),
+                  T(ends_by_name), T(normal_form), T(contradictions), T(faults), T(no_heap));
 }
