@@ -181,8 +181,9 @@ static int load_strips(rm_tokenizer *t, const rm_gguf *g, remat_error *err) {
     }
     const rm_gguf_kv *kv = rm_gguf_find(g, "general.name");
     if (v->kind != RM_VOCAB_SPM || kv == NULL || kv->type != RM_GGUF_STRING) return REMAT_OK;
-    if (kv->value_bytes >= sizeof name) return REMAT_OK;
-    RM_TRY(rm_gguf_text(name, sizeof name, g, "general.name", err));
+    const int status = rm_gguf_text(name, sizeof name, g, "general.name", err);
+    if (status == REMAT_E_MODEL) return REMAT_OK; /* odd, but no name of such a model */
+    RM_TRY(status);
     if (!holds(name, "phi-3") && !holds(name, "phi3")) return REMAT_OK;
     for (uint32_t id = 0; id < v->count; id++) {
         if (rm_special_is(v->flags[id])) v->flags[id] |= RM_VOCAB_RSTRIP;

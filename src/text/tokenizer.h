@@ -2,8 +2,8 @@
  * tokenizer.h: text to token ids and back. Part: text.
  *
  * Two kinds: byte-level BPE (model "gpt2": bpe.c) and SentencePiece with scores and byte fallback
- * (model "llama": spm.c). Others (bert, t5, rwkv, gemma4, ..) are refused by name. The data is a GGUF file's metadata; what the tokenizer keeps of it is
- * carved from the ledger (account text).
+ * (model "llama": spm.c); others (bert, t5, rwkv, gemma4, ..) are refused by name. The data is a
+ * GGUF file's metadata; what the tokenizer keeps of it is carved from the ledger (account text).
  *
  * Text is bytes: it may hold NULs and need not be valid UTF-8. Time is linear in its length, up to
  * a logarithm; the stack used does not depend on it. Control tokens are made of text only where

@@ -174,7 +174,8 @@ static void random_scores(void) {
                 float best = -1e9f;
                 for (size_t i = 0; i + 1 < left; i++) {
                     char both[32];
-                    snprintf(both, sizeof both, "%s%s", parts[i], parts[i + 1]);
+                    strcpy(both, parts[i]);
+                    strcat(both, parts[i + 1]);
                     const int32_t id = rm_token_find(f.t, both, strlen(both));
                     if (id < 0 || f.t->vocab.scores[id] <= best) continue;
                     best = f.t->vocab.scores[id];

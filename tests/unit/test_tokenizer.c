@@ -133,6 +133,15 @@ static void strips(void) {
         expect_ids(&f, "<|user|>  ", RM_TOKENIZE_SPECIAL, named ? "261" : "261 259 259");
         fixture_close(&f);
     }
+    {
+        fixture f;
+        gg g;
+        tiny_spm(&g, true, phi, 4);
+        gg_key(&g, "general.name", RM_GGUF_STRING);
+        gg_string(&g, "phi-3\0", 6); /* not a name, and no reason to refuse the vocabulary */
+        EXPECT(fixture_gg(&f, &g) == REMAT_OK);
+        fixture_close(&f);
+    }
     static const tiny_token jina[] = {{"<mask>", RM_TOKEN_CONTROL, 0}};
     for (int stripped = 0; stripped < 2; stripped++) {
         fixture f;
