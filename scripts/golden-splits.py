@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cuts texts with the patterns of the models' tokenizer.json, by Hugging Face's tokenizers.
+"""Cuts texts with the models' patterns, as published, by Hugging Face's tokenizers.
 
     scripts/golden-splits.py > tests/golden/splits.txt      needs: pip install tokenizers
 
