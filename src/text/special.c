@@ -19,7 +19,7 @@ int rm_special_load(rm_special *s, const rm_vocab *v, const rm_gguf *g, remat_er
         const unsigned type = v->flags[id] & RM_VOCAB_TYPE;
         size_t n;
         const char *text = rm_vocab_bytes(v, id, &n);
-        if (!wanted(type, true) || n == 0) continue;
+        if (!rm_special_is(v->flags[id]) || n == 0) continue;
         if (n > RM_SPECIAL_BYTES_MAX) {
             return rm_fail(err, REMAT_E_MODEL,
                            "%s: tokenizer.ggml.tokens: token %u has %zu bytes; %d are possible for "

@@ -25,6 +25,12 @@ typedef struct rm_special {
 
 int rm_special_layout(rm_special *s, rm_ledger *l, remat_error *err);
 
+/* Whether a token is looked for in raw text, at least where control tokens are. */
+static inline bool rm_special_is(uint8_t flags) {
+    const unsigned type = flags & RM_VOCAB_TYPE;
+    return type == RM_TOKEN_USER || type == RM_TOKEN_CONTROL || type == RM_TOKEN_UNKNOWN;
+}
+
 /* v is loaded. */
 int rm_special_load(rm_special *s, const rm_vocab *v, const rm_gguf *g, remat_error *err);
 
