@@ -24,7 +24,7 @@ int app_alloc(void *out, size_t count, size_t size, remat_error *err) {
     return REMAT_OK;
 }
 
-static int read_file(app_text *out, const char *path, uint64_t most, remat_error *err) {
+int app_read_file(app_text *out, const char *path, uint64_t most, remat_error *err) {
     rm_file f;
     RM_TRY(rm_file_open(&f, path, err));
     int status = REMAT_OK;
@@ -71,7 +71,7 @@ int app_read_text(app_text *out, const app_args *args, uint64_t most_bytes, rema
         memcpy(out->bytes, args->prompt, out->count);
         return REMAT_OK;
     }
-    if (args->file != NULL) return read_file(out, args->file, most_bytes, err);
+    if (args->file != NULL) return app_read_file(out, args->file, most_bytes, err);
     if (args->from_stdin || !isatty(STDIN_FILENO)) return read_stdin(out, most_bytes, err);
     return rm_fail(err, REMAT_E_USAGE,
                    "input: no text given; use -p TEXT, -f FILE or - for "
@@ -80,7 +80,7 @@ int app_read_text(app_text *out, const app_args *args, uint64_t most_bytes, rema
 
 int app_read_tokens(app_tokens *out, const char *path, uint64_t most_bytes, remat_error *err) {
     app_text text = {0};
-    RM_TRY(read_file(&text, path, most_bytes, err));
+    RM_TRY(app_read_file(&text, path, most_bytes, err));
     RM_TRY(app_alloc(&out->ids, text.count / 2 + 1, sizeof *out->ids, err));
     out->count = 0;
     for (size_t i = 0; i < text.count;) {

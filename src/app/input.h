@@ -26,6 +26,9 @@ int app_alloc(void *out, size_t count, size_t size, remat_error *err);
 /* The same without touching it, for what is rarely filled; `program` has a margin for what is. */
 int app_alloc_lazy(void *out, size_t bytes, remat_error *err);
 
+/* All of a file. Errors: REMAT_E_FAILED, REMAT_E_CONTEXT (longer than most_bytes). */
+int app_read_file(app_text *out, const char *path, uint64_t most_bytes, remat_error *err);
+
 /* The text of -p, -f, or standard input; at most most_bytes (the budget).
  * Errors: REMAT_E_FAILED, REMAT_E_CONTEXT (longer), REMAT_E_USAGE (nothing given). */
 int app_read_text(app_text *out, const app_args *args, uint64_t most_bytes, remat_error *err);
