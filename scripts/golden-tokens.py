@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Turns token ids kept as JSON into lines that a C test reads without a JSON library.
 
-    scripts/golden-tokens.py MODEL GOLDEN.json [CASES.json] > tests/golden/tokenize-MODEL.txt
+    scripts/golden-tokens.py MODEL GOLDEN.json [CASES.json [BOS]] > tests/golden/tokenize-NAME.txt
 
 GOLDEN.json is a list of {"text", "plain", "special"}; CASES.json holds {"rows": [{"text", MODEL:
 {"plain", "special"}}], "long": [{"text", "repeat", "tokens": {MODEL: n}}]}. Texts that are in both
-must have the same ids. Output, one case a line:
+must have the same ids. BOS: id of the token that the model begins with, which the rows of
+CASES.json leave out. Output, one case a line:
 
     TEXT|PLAIN IDS|SPECIAL IDS      "=" where both are the same
     *REPEAT TEXT|NUMBER OF TOKENS
@@ -28,12 +29,16 @@ def line(text, row):
 
 
 def main(argv):
-    if len(argv) not in (3, 4):
-        sys.exit("usage: golden-tokens.py MODEL GOLDEN.json [CASES.json]")
+    if len(argv) not in (3, 4, 5):
+        sys.exit("usage: golden-tokens.py MODEL GOLDEN.json [CASES.json [BOS]]")
     model, lines, seen = argv[1], [], {}
     rows = [(r["text"], r) for r in json.load(open(argv[2], encoding="utf-8"))]
-    cases = json.load(open(argv[3], encoding="utf-8")) if len(argv) == 4 else {"rows": [], "long": []}
-    rows += [(r["text"], r[model]) for r in cases["rows"] if model in r]
+    cases = {"rows": [], "long": []}
+    if len(argv) > 3:
+        cases = json.load(open(argv[3], encoding="utf-8"))
+    bos = [int(argv[4])] if len(argv) > 4 else []
+    rows += [(r["text"], {"plain": r[model]["plain"], "special": bos + r[model]["special"]})
+             for r in cases["rows"] if model in r]
     for text, row in rows:
         new = line(text, row)
         if seen.setdefault(text, new) != new:

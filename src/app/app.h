@@ -18,13 +18,16 @@ int app_detokenize(const app_args *args, remat_error *err);
 int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err);
 void app_close(remat_engine **e);
 
+/* Tokens that an input may have: the context of -c or of the model, at most `most`. */
+size_t app_context_cap(const remat_engine *e, const app_args *args, size_t most);
+
 /* Token ids of the command's input: --tokens, or its text with these flags. At most the model's
  * context, or -c. */
 int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,
                      remat_error *err);
 
 /* Bytes of the file of --template, or the name of --chat-template; NULL without either. */
-int app_template_source(app_text *out, const app_args *args, uint64_t most_bytes, remat_error *err);
+int app_template_source(app_text *out, remat_engine *e, const app_args *args, remat_error *err);
 
 /* The members "memory" and "cache" of a JSON document; s may be NULL. */
 void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s);

@@ -176,27 +176,30 @@ static int integer(int64_t *out, const char *name, const char *text, int64_t low
 static int real(double *out, const char *name, const char *text, remat_error *err) {
     char *end;
     const double v = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(v)) return bad(err, name, text, "number");
+    const bool decimal = strspn(text, "0123456789.eE+-") == strlen(text);
+    if (end == text || *end != '\0' || !decimal || !isfinite((float)v))
+        return bad(err, name, text, "number");
     *out = v;
     return REMAT_OK;
 }
 
+/* Digits with at most one point, then nothing or one of K, M, G, T. */
 static int size(uint64_t *out, const char *name, const char *text, remat_error *err) {
-    static const char units[] = "KMGT";
-    char *end;
+    static const char units[] = "KMGT", lower[] = "kmgt";
     if (strcmp(text, "auto") == 0) {
         *out = 0;
         return REMAT_OK;
     }
+    char *end;
     double v = strtod(text, &end);
-    const char *unit = *end != '\0' ? strchr(units, *end & ~0x20) : NULL;
-    if (unit != NULL) {
-        for (const char *u = units; u <= unit; u++)
-            v *= 1024;
-        end++;
-    }
-    const bool digits = text[0] >= '0' && text[0] <= '9';
-    if (!digits || *end != '\0' || !(v >= 1) || !(v < 0x1p62))
+    const size_t digits = strspn(text, "0123456789.");
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    if (unit == NULL && *end != '\0' && strchr(lower, *end) != NULL)
+        unit = units + (strchr(lower, *end) - lower);
+    for (const char *u = units; unit != NULL && u <= unit; u++)
+        v *= 1024;
+    const bool whole = end == text + digits && end[unit != NULL ? 1 : 0] == '\0';
+    if (text[0] < '0' || text[0] > '9' || !whole || !(v >= 1) || !(v < 0x1p62))
         return bad(err, name, text, "size such as 128M or 1.5G");
     *out = (uint64_t)v;
     return REMAT_OK;
@@ -257,9 +260,10 @@ static int set(app_args *args, const option *o, const char *text, remat_error *e
     case SIZE:
         return size(at, name, text, err);
     case STOP:
-        if (args->stop_count == REMAT_STOPS_MAX || text[0] == '\0')
-            return rm_fail(err, REMAT_E_USAGE, "--stop: at most %d texts, none empty",
-                           REMAT_STOPS_MAX);
+        if (args->stop_count == REMAT_STOPS_MAX || text[0] == '\0' ||
+            strlen(text) > REMAT_STOP_BYTES_MAX)
+            return rm_fail(err, REMAT_E_USAGE, "--stop: at most %d texts of 1 to %d bytes",
+                           REMAT_STOPS_MAX, REMAT_STOP_BYTES_MAX);
         args->stops[args->stop_count++] = text;
         return REMAT_OK;
     case BIAS:
@@ -308,15 +312,7 @@ static int check(const app_args *args, remat_error *err) {
     return REMAT_OK;
 }
 
-int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
-    *args = (app_args){.sampling = remat_sampling_default(),
-                       .context = APP_UNSET_U32,
-                       .predict = APP_UNSET_U32,
-                       .resident = REMAT_ALL,
-                       .batch = 1};
-    for (int i = 1; i < argc; i++) /* errors want to know before everything else is read */
-        args->json = args->json || strcmp(argv[i], "--json") == 0;
-    RM_TRY(find_command(args, argc, argv, err));
+static int parse_options(app_args *args, int argc, char **argv, remat_error *err) {
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "-") == 0 && (args->command & (INPUT | APP_TEMPLATE))) {
             args->from_stdin = true;
@@ -336,8 +332,22 @@ int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
         args->file = NULL;
         args->from_stdin = true;
     }
-    args->sampling.bias = args->bias;
     return check(args, err);
+}
+
+int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
+    *args = (app_args){.sampling = remat_sampling_default(),
+                       .context = APP_UNSET_U32,
+                       .predict = APP_UNSET_U32,
+                       .resident = REMAT_ALL,
+                       .batch = 1};
+    args->sampling.bias = args->bias;
+    int status = find_command(args, argc, argv, err);
+    if (status == REMAT_OK) status = parse_options(args, argc, argv, err);
+    /* Whoever asked for JSON gets the error in JSON, also one that came before the flag. */
+    for (int i = 1; status != REMAT_OK && i < argc; i++)
+        args->json = args->json || strcmp(argv[i], "--json") == 0;
+    return status;
 }
 
 /* --- cache options --------------------------------------------------------------------------------- */

@@ -125,7 +125,8 @@ int app_info(const app_args *args, remat_error *err) {
     RM_TRY(app_open(&e, args, true, err));
     remat_info(&info, e);
     remat_each_tensor(e, add_type, &types);
-    const int status = (args->json ? print_json : print_text)(e, &info, &types, err);
+    int status = remat_check_open(e, err);
+    if (status == REMAT_OK) status = (args->json ? print_json : print_text)(e, &info, &types, err);
     app_close(&e);
     return status;
 }

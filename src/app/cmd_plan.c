@@ -8,13 +8,9 @@ static double mib(uint64_t bytes) {
     return (double)bytes / MIB;
 }
 
-static void print_text(const app_args *args, const remat_plan *plan, const remat_limits *limits) {
+static void print_text(const remat_plan *plan, const remat_limits *limits) {
     app_printf("%u tokens: smallest budget %.1f MiB, everything cached %.1f MiB\n",
                limits->context_count, mib(plan->minimum_bytes), mib(plan->full_bytes));
-    if (plan->predicted_peak_bytes == 0) {
-        app_printf("a budget of %.1f MiB does not work\n", mib(args->memory_bytes));
-        return;
-    }
     app_printf("predicted peak %.1f MiB, %u of %u tokens cached, chunks of %u rows\n",
                mib(plan->predicted_peak_bytes), plan->resident_count, limits->context_count,
                plan->chunk_rows);
@@ -51,18 +47,20 @@ static int plan_of(remat_engine *e, const app_args *args, remat_error *err) {
     const bool given = args->context != APP_UNSET_U32 && args->context > 0;
     limits.context_count = given ? args->context : info.context_count;
     RM_TRY(remat_plan_make(&plan, e, &limits, err));
-    if (plan.predicted_peak_bytes == 0 && err != NULL) {
+    if (plan.predicted_peak_bytes == 0) {
+        remat_stats stats;
+        remat_stats_get(&stats, e);
         err->minimum_bytes = plan.minimum_bytes;
         return rm_fail(err, REMAT_E_BUDGET,
                        "budget: %.1f MiB are too little for a context of %u "
                        "tokens; the smallest that works is %.1f MiB",
-                       mib(args->memory_bytes), limits.context_count,
+                       mib(stats.budget_bytes), limits.context_count,
                        mib(plan.minimum_bytes + MIB / 10));
     }
     if (args->json) {
         print_json(&plan, &limits);
     } else {
-        print_text(args, &plan, &limits);
+        print_text(&plan, &limits);
     }
     return REMAT_OK;
 }

@@ -56,13 +56,14 @@ static bool to_text(void *user, const char *bytes, size_t count) {
 }
 
 /* The template's variables: {"messages": [..], "add_generation_prompt": true}. */
-static int variables(app_text *out, const app_args *args, const app_text *user, remat_error *err) {
+static int variables(app_text *out, remat_engine *e, const app_args *args, const app_text *user,
+                     remat_error *err) {
     const size_t system = args->system != NULL ? strlen(args->system) : 0;
     char window[512];
     rm_buf b;
     rm_json j;
     /* A byte takes at most six in JSON (\u0000). */
-    RM_TRY(app_alloc(&out->bytes, 6 * (user->count + system) + 256, 1, err));
+    RM_TRY(app_alloc(&out->bytes, e, 6 * (user->count + system) + 256, 1, err));
     out->count = 0;
     rm_buf_start(&b, window, sizeof window, to_text, out);
     rm_json_start(&j, &b);
@@ -89,22 +90,17 @@ static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args,
             return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
         return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_BOS, err);
     }
-    remat_model_info info;
-    remat_stats stats;
     app_text text, json, source;
-    remat_info(&info, e);
-    remat_stats_get(&stats, e);
-    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
-    RM_TRY(variables(&json, args, &text, err));
-    RM_TRY(app_template_source(&source, args, stats.budget_bytes, err));
+    RM_TRY(app_read_text(&text, e, args, err));
+    RM_TRY(variables(&json, e, args, &text, err));
+    RM_TRY(app_template_source(&source, e, args, err));
     const remat_chat chat = {.variables = json.bytes,
                              .variable_bytes = json.count,
                              .source = source.bytes,
                              .source_bytes = source.count,
                              .now = (int64_t)time(NULL)};
-    const bool given = args->context != APP_UNSET_U32 && args->context > 0;
-    const size_t cap = given ? args->context : info.context_count;
-    RM_TRY(app_alloc_lazy(&out->ids, cap * sizeof *out->ids, err));
+    const size_t cap = app_context_cap(e, args, SIZE_MAX);
+    RM_TRY(app_alloc(&out->ids, e, cap, sizeof *out->ids, err));
     return remat_tokenize_chat(out->ids, cap, &out->count, e, &chat, err);
 }
 
@@ -133,22 +129,21 @@ static int prepare(answer *a, remat_engine *e, const remat_limits *limits, size_
                    uint32_t predict, remat_error *err) {
     const uint32_t left = limits->context_count - (uint32_t)prompt_count + 1;
     const uint32_t most = predict < left ? predict : left;
-    RM_TRY(app_alloc(&a->ids, most, sizeof *a->ids, err));
+    RM_TRY(app_alloc(&a->ids, e, most, sizeof *a->ids, err));
     if (a->args->json) {
         size_t piece = 0;
         for (uint32_t id = 0; id < a->vocabulary; id++) {
             const size_t bytes = remat_token_text(NULL, 0, e, id, false, false);
             piece = bytes > piece ? bytes : piece;
         }
-        /* The longest token is rare: most answers touch little of it. */
         a->text_cap = (size_t)most * piece + 64;
-        RM_TRY(app_alloc_lazy(&a->text, a->text_cap, err));
+        RM_TRY(app_alloc(&a->text, e, a->text_cap, 1, err));
     }
     if (a->args->logits == NULL) return REMAT_OK;
     a->logits_fd = open(a->args->logits, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (a->logits_fd >= 0) return REMAT_OK;
     return rm_fail(err, REMAT_E_FAILED, "%s: %s; choose another place for --logits",
-                   a->args->logits, strerror(errno));
+                   rm_path_tail(a->args->logits), strerror(errno));
 }
 
 static void print_json(const answer *a, const remat_engine *e, const remat_sequence *s,
@@ -236,6 +231,7 @@ static int run_engine(answer *a, remat_engine *e, remat_error *err) {
     remat_model_info info;
     const uint32_t predict = args->predict == APP_UNSET_U32 ? PREDICT_DEFAULT : args->predict;
     RM_TRY(app_args_limits(&limits, args, err));
+    RM_TRY(remat_sampling_check(e, &a->sampling, err));
     remat_info(&info, e);
     RM_TRY(prompt_tokens(&prompt, e, args, err));
     RM_TRY(choose_context(&limits.context_count, args, &info, prompt.count, predict, err));
@@ -252,7 +248,8 @@ int app_run(const app_args *args, remat_error *err) {
     RM_TRY(app_open(&e, args, false, err));
     int status = run_engine(&a, e, err);
     if (a.logits_fd >= 0 && close(a.logits_fd) != 0 && status == REMAT_OK)
-        status = rm_fail(err, REMAT_E_FAILED, "%s: %s", args->logits, strerror(errno));
+        status =
+            rm_fail(err, REMAT_E_FAILED, "%s: %s", rm_path_tail(args->logits), strerror(errno));
     app_close(&e);
     return status;
 }

@@ -114,8 +114,8 @@ static int score(remat_engine *e, const app_args *args, remat_error *err) {
     if (tokens.count > info.context_count)
         app_warn("%zu tokens: the model was made for %u; what it says beyond may be poor",
                  tokens.count, info.context_count);
-    RM_TRY(app_alloc(&all.logprobs, tokens.count, sizeof *all.logprobs, err));
-    RM_TRY(app_alloc(&all.top, tokens.count * all.top_count, sizeof *all.top, err));
+    RM_TRY(app_alloc(&all.logprobs, e, tokens.count, sizeof *all.logprobs, err));
+    RM_TRY(app_alloc(&all.top, e, tokens.count * all.top_count, sizeof *all.top, err));
     RM_TRY(start(e, &limits, err));
     RM_TRY(remat_sequence_open(&s, e, err));
     RM_TRY(remat_score(s, tokens.ids, (uint32_t)tokens.count, all.top_count, on_score, &all, err));
@@ -129,6 +129,8 @@ int app_score(const app_args *args, remat_error *err) {
     remat_engine *e = NULL;
     if (args->top > REMAT_TOP_MAX)
         return rm_fail(err, REMAT_E_USAGE, "--top: %u; at most %d", args->top, REMAT_TOP_MAX);
+    if (args->top > 0 && !args->json)
+        return rm_fail(err, REMAT_E_USAGE, "--top: the most likely tokens are for --json");
     RM_TRY(app_open(&e, args, false, err));
     const int status = score(e, args, err);
     app_close(&e);

@@ -5,12 +5,12 @@
 static int tokenize(remat_engine *e, const app_args *args, remat_error *err) {
     const unsigned flags = (args->no_special ? 0u : (unsigned)REMAT_SPECIAL) |
                            (args->no_bos ? 0u : (unsigned)REMAT_BOS);
-    remat_stats stats;
     app_text text;
     app_tokens t;
-    remat_stats_get(&stats, e);
-    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
-    RM_TRY(app_alloc(&t.ids, text.count + 2, sizeof *t.ids, err)); /* no context limits a listing */
+    RM_TRY(remat_check_open(e, err));
+    RM_TRY(app_read_text(&text, e, args, err));
+    /* No context limits a listing. */
+    RM_TRY(app_alloc(&t.ids, e, text.count + 2, sizeof *t.ids, err));
     RM_TRY(remat_tokenize(t.ids, text.count + 2, &t.count, e, text.bytes, text.count, flags, err));
     if (!args->json) {
         for (size_t i = 0; i < t.count; i++)
@@ -39,26 +39,23 @@ int app_tokenize(const app_args *args, remat_error *err) {
     return status;
 }
 
-static int detokenize(const remat_engine *e, const app_args *args, remat_error *err) {
+static int detokenize(remat_engine *e, const app_args *args, remat_error *err) {
     remat_model_info info;
-    remat_stats stats;
     app_tokens t;
     char *text;
-    size_t used = 0, all = 0;
     remat_info(&info, e);
-    remat_stats_get(&stats, e);
-    RM_TRY(app_read_tokens(&t, args->tokens, stats.budget_bytes, err));
+    RM_TRY(remat_check_open(e, err));
+    RM_TRY(app_read_tokens(&t, e, args->tokens, err));
     for (size_t i = 0; i < t.count; i++) {
         if (t.ids[i] >= info.vocabulary_count)
             return rm_fail(err, REMAT_E_FAILED,
-                           "token %u at place %zu is outside the vocabulary of "
-                           "%u; use ids of this model",
+                           "token %u at place %zu is outside the vocabulary of %u; use ids of this "
+                           "model",
                            t.ids[i], i, info.vocabulary_count);
-        all += remat_token_text(NULL, 0, e, t.ids[i], true, i == 0);
     }
-    RM_TRY(app_alloc(&text, all, 1, err));
-    for (size_t i = 0; i < t.count; i++)
-        used += remat_token_text(text + used, all - used, e, t.ids[i], true, i == 0);
+    const size_t used = remat_detokenize(NULL, 0, e, t.ids, t.count, true);
+    RM_TRY(app_alloc(&text, e, used, 1, err));
+    (void)remat_detokenize(text, used, e, t.ids, t.count, true);
     if (!args->json) {
         rm_buf_put(app_out(), text, used); /* the bytes and nothing else */
         return REMAT_OK;

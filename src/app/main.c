@@ -2,17 +2,32 @@
 #include "app/app.h"
 #include "base/check.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <string.h>
 
 static remat_engine *current; /* the one that Ctrl-C stops */
+static volatile sig_atomic_t interrupted;
 
 /* The first Ctrl-C ends the work in good order, a second one the program. */
 static void on_interrupt(int number) {
     remat_engine *e = __atomic_load_n(&current, __ATOMIC_RELAXED);
+    interrupted = 1;
     if (e != NULL) remat_cancel(e);
     (void)number;
+}
+
+bool app_interrupted(void) {
+    return interrupted != 0;
+}
+
+/* A standard stream that is closed would be the next file that is opened: reading a prompt from the
+ * model, or an answer written into some other file. These fail instead. */
+static void hold_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    }
 }
 
 static void handle_signals(void) {
@@ -38,6 +53,7 @@ int app_open(remat_engine **out, const app_args *args, bool index_only, remat_er
     o.progress = app_progress;
     RM_TRY(remat_open(out, args->model, &o, err));
     __atomic_store_n(&current, *out, __ATOMIC_RELAXED);
+    if (app_interrupted()) remat_cancel(*out); /* while it was opened */
     return REMAT_OK;
 }
 
@@ -71,6 +87,7 @@ int main(int argc, char **argv) {
     remat_error err = {0};
     mallopt(M_ARENA_MAX, 1); /* glibc would give each thread an arena of its own */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    hold_standard_streams();
     handle_signals();
     int status = app_args_parse(&args, argc, argv, &err);
     if (status == REMAT_OK && args.help) {

@@ -72,7 +72,8 @@ int app_report(const remat_error *err, bool json) {
     app_progress_end();
     int n = snprintf(line, sizeof line, "remat: %s\n", err->message);
     for (int i = 0; i < n - 1; i++) {
-        if (line[i] == '\n' || line[i] == '\r') line[i] = ' '; /* a path may hold anything */
+        /* A path may hold anything: new lines, or what a terminal obeys. */
+        if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
     }
     to_stderr(line, (size_t)n);
     if (json) {

@@ -22,6 +22,9 @@ int app_exit_code(remat_status status);
 
 __attribute__((format(printf, 1, 2))) void app_warn(const char *fmt, ...);
 
+/* Whether Ctrl-C was pressed (main.c). */
+bool app_interrupted(void);
+
 /* A line on stderr that is written over; only when stderr is a terminal. */
 remat_progress_fn app_progress;
 void app_progress_end(void);

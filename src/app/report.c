@@ -6,19 +6,21 @@
 
 enum { MIB = 1 << 20 };
 
+size_t app_context_cap(const remat_engine *e, const app_args *args, size_t most) {
+    remat_model_info info;
+    remat_info(&info, e);
+    const bool given = args->context != APP_UNSET_U32 && args->context > 0;
+    const size_t cap = given ? args->context : info.context_count;
+    return cap < most ? cap : most;
+}
+
 int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,
                      remat_error *err) {
-    remat_model_info info;
-    remat_stats stats;
     app_text text;
-    remat_info(&info, e);
-    remat_stats_get(&stats, e);
-    if (args->tokens != NULL) return app_read_tokens(out, args->tokens, stats.budget_bytes, err);
-    RM_TRY(app_read_text(&text, args, stats.budget_bytes, err));
-    size_t cap =
-        args->context != APP_UNSET_U32 && args->context > 0 ? args->context : info.context_count;
-    if (cap > text.count + 2) cap = text.count + 2;
-    RM_TRY(app_alloc(&out->ids, cap, sizeof *out->ids, err));
+    if (args->tokens != NULL) return app_read_tokens(out, e, args->tokens, err);
+    RM_TRY(app_read_text(&text, e, args, err));
+    const size_t cap = app_context_cap(e, args, text.count + 2);
+    RM_TRY(app_alloc(&out->ids, e, cap, sizeof *out->ids, err));
     return remat_tokenize(out->ids, cap, &out->count, e, text.bytes, text.count, flags, err);
 }
 

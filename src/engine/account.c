@@ -9,7 +9,7 @@ const char *remat_account_name(uint32_t account) {
 }
 
 int remat_sequence_open(remat_sequence **out, remat_engine *e, remat_error *err) {
-    if (!e->started) return rm_fail(err, REMAT_E_USAGE, "sequence: the engine is not started");
+    if (!e->ready) return rm_fail(err, REMAT_E_USAGE, "sequence: the engine is not started");
     for (uint32_t i = 0; i < e->setup.sequence_count; i++) {
         remat_sequence *s = &e->sequences[i];
         if (s->open) continue;

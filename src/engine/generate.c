@@ -18,6 +18,10 @@ remat_sampling remat_sampling_default(void) {
                             .penalty_last = 64};
 }
 
+int remat_sampling_check(const remat_engine *e, const remat_sampling *s, remat_error *err) {
+    return rm_sampling_check(s, e->model.shape.vocabulary, err);
+}
+
 typedef struct generation {
     remat_engine *e;
     remat_sequence *s;

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "text/detok.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,12 +15,16 @@ enum {
     /* A file's index and vocabulary may be read up to this much before a smaller budget is refused
      * (without them there is no telling what would be enough). */
     BOOT_BYTES = 24 * MIB,
+    OPEN_ROOM_BYTES = MIB,
     /* What the process will still touch after the measurement at start: code not yet run, the
      * command's output, stacks. Measured: under 0.9 MiB, and 40 KiB a thread. */
     GROWTH_BYTES = 1536 << 10,
     GROWTH_THREAD_BYTES = 64 << 10,
-    DETOK_ALIGN = 64,
+    NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
 };
+
+/* Half of the addresses that x86-64 gives. */
+static const uint64_t ADDRESSES_MOST = 1ull << 46;
 
 remat_options remat_options_default(void) {
     return (remat_options){0};
@@ -29,24 +34,28 @@ remat_limits remat_limits_default(void) {
     return (remat_limits){.sequence_count = 1, .logits_rows = 1, .resident_count = REMAT_ALL};
 }
 
-/* What the process takes beside the arena, now and later. Never less than before the arena was. */
-static uint64_t program_bytes(const remat_engine *e) {
+/* What the process takes beside the arena, now and later. Never less than before the arena was.
+ * Measured once, so that a plan and the start after it agree, unless the caller has grown since. */
+static uint64_t program_bytes(remat_engine *e) {
     const uint64_t now = rm_machine_resident_bytes(), ours = e->ledger.carved;
     uint64_t program = now > ours ? now - ours : 0;
-    if (program < e->open_resident_bytes) program = e->open_resident_bytes;
-    return program + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
+    const uint64_t least = e->open_resident_bytes + e->claimed_bytes;
+    if (program < least) program = least;
+    if (e->program_bytes == 0 || program > e->program_bytes + NOISE_BYTES)
+        e->program_bytes = program;
+    return e->program_bytes + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
 }
 
 /* The budget of `auto`: what is free, less a tenth for everybody else. */
 static uint64_t auto_budget(uint64_t resident) {
     const uint64_t free_bytes = rm_machine_available_bytes();
-    const uint64_t most = 1ull << 46; /* addresses: half of what x86-64 gives */
-    const uint64_t budget = free_bytes == 0 ? 4096ull * MIB : resident + free_bytes / 10 * 9;
-    return budget < most ? budget : most;
+    return free_bytes == 0 ? 4096ull * MIB : resident + free_bytes / 10 * 9;
 }
 
 static int open_file(remat_engine *e, const char *path, remat_error *err) {
     RM_TRY(rm_file_open(&e->file, path, err));
+    snprintf(e->path, sizeof e->path, "%s", rm_path_tail(path));
+    e->file.path = e->path;
     RM_TRY(rm_gguf_header(&e->gguf, &e->file, err));
     RM_TRY(rm_gguf_layout(&e->gguf, &e->ledger, err));
     RM_TRY(rm_gguf_parse(&e->gguf, err));
@@ -66,7 +75,7 @@ static int choose_kernels(remat_engine *e, remat_error *err) {
         rm_kernels_select(name != NULL && name[0] != '\0' ? name : NULL, rm_cpu_features());
     if (e->kernels != NULL) return REMAT_OK;
     return rm_fail(err, REMAT_E_USAGE,
-                   "kernels: there is no set \"%s\", or this CPU cannot run it; "
+                   "kernels: there is no set \"%.40s\", or this CPU cannot run it; "
                    "use ref, avx2 or avx512, or leave the choice to remat",
                    name);
 }
@@ -75,7 +84,8 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
     rm_ledger ledger = {0};
     remat_engine *e = NULL;
     const uint64_t resident = rm_machine_resident_bytes();
-    const uint64_t budget = opt->memory_bytes > 0 ? opt->memory_bytes : auto_budget(resident);
+    const uint64_t asked = opt->memory_bytes > 0 ? opt->memory_bytes : auto_budget(resident);
+    const uint64_t budget = asked < ADDRESSES_MOST ? asked : ADDRESSES_MOST;
     if (opt->thread_count > RM_THREADS_MAX) {
         return rm_fail(err, REMAT_E_USAGE, "threads: %u are too many; at most %d",
                        opt->thread_count, RM_THREADS_MAX);
@@ -101,6 +111,11 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
         remat_close(&e);
         return status;
     }
+    /* From here on a budget that is enough at all is kept to; a smaller one has a little room, in
+     * which a prompt can be counted before remat_start() says what it would take. */
+    const uint64_t open_bytes = rm_ledger_total(&e->ledger) + OPEN_ROOM_BYTES;
+    e->ledger.budget = budget > open_bytes ? budget : open_bytes;
+    if (e->ledger.budget > e->ledger.reserved) e->ledger.budget = e->ledger.reserved;
     *out = e;
     return REMAT_OK;
 }
@@ -114,6 +129,31 @@ void remat_close(remat_engine **engine) {
     rm_ledger ledger = e->ledger; /* the engine lies in its own ledger */
     rm_ledger_close(&ledger);
     *engine = NULL;
+}
+
+int remat_claim(remat_engine *e, int64_t bytes, remat_error *err) {
+    RM_ASSERT(bytes >= 0 || (uint64_t)-bytes <= e->claimed_bytes);
+    if (e->started) return rm_fail(err, REMAT_E_USAGE, "claim: the engine is started already");
+    const uint64_t claimed = e->claimed_bytes + (uint64_t)bytes;
+    if (bytes > 0 && (uint64_t)bytes > e->ledger.budget) {
+        if (err != NULL) err->minimum_bytes = rm_ledger_total(&e->ledger) + (uint64_t)bytes;
+        return rm_fail(err, REMAT_E_BUDGET, "budget: no room for %.1f MiB of input; give more",
+                       (double)bytes / MIB);
+    }
+    RM_TRY(rm_ledger_set_program(&e->ledger, e->open_resident_bytes + claimed, err));
+    e->claimed_bytes = claimed;
+    return REMAT_OK;
+}
+
+int remat_check_open(const remat_engine *e, remat_error *err) {
+    const uint64_t now = rm_machine_resident_bytes(), all = now + GROWTH_BYTES;
+    if (all <= e->options.memory_bytes) return REMAT_OK;
+    if (err != NULL) err->minimum_bytes = all + NOISE_BYTES;
+    return rm_fail(err, REMAT_E_BUDGET,
+                   "budget: %.1f MiB are too little to open this model; the "
+                   "smallest that works is %.1f MiB",
+                   (double)e->options.memory_bytes / MIB,
+                   (double)(all + NOISE_BYTES + MIB / 10) / MIB);
 }
 
 void remat_cancel(remat_engine *e) {
@@ -237,7 +277,10 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->sweep.canceled = canceled;
     e->sweep.progress = sweep_progress;
     e->sweep.user = e;
-    RM_TRY(load(e, err));
+    const int status = load(e, err);
+    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
+    RM_TRY(status);
+    e->ready = true;
     e->load_s = rm_clock_s() - begin;
     return REMAT_OK;
 }

@@ -119,15 +119,13 @@ static uint32_t filtered(const rm_candidate *c, uint32_t n, uint32_t sorted,
 }
 
 static uint32_t draw(rm_candidate *c, uint32_t n, float temperature, rm_random *random) {
-    double all = 0, at = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        /* The best has weight 1, whatever the temperature: 0 / tiny is 0. */
-        c[i].logit = rm_exp((c[i].logit - c[0].logit) / temperature);
-        if (i == 0) continue;
+    const float best = c[0].logit;
+    double all = 1, at = 0;
+    c[0].logit = 1; /* the best, whatever the temperature: 0 / tiny is 0 */
+    for (uint32_t i = 1; i < n; i++) {
+        c[i].logit = rm_exp((c[i].logit - best) / temperature);
         all += (double)c[i].logit;
     }
-    c[0].logit = 1;
-    all += 1;
     const double want = (double)rm_random_f32(random) * all;
     for (uint32_t i = 0; i < n; i++) {
         at += (double)c[i].logit;

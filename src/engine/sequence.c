@@ -192,6 +192,12 @@ static void take_back(remat_sequence *s, uint32_t total) {
     s->dropped_columns = least(s->dropped_columns, keep);
 }
 
+/* After numbers that were not finite: the kept page of the last tokens may hold some of them, and
+ * even unseen they would spoil sums (0 x NaN). All of it is recomputed when it is needed. */
+static void forget(remat_sequence *s) {
+    drop_to(s, columns(s->count));
+}
+
 static void take_over(const remat_step *step) {
     remat_sequence *s = step->sequence;
     memcpy(s->tokens + s->count, step->tokens, step->count * sizeof *s->tokens);
@@ -211,7 +217,9 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
             take_over(&steps[i]);
         } else {
             take_back(steps[i].sequence, total_of(&steps[i]));
+            if (status == REMAT_E_FAILED) forget(steps[i].sequence);
         }
     }
+    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     return status;
 }

@@ -12,7 +12,9 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
     s->model = m;
     RM_TRY(rm_work_layout(&s->work, l, m, shape->chunk_rows, shape->thread_count,
                           shape->context_count, err));
-    RM_TRY(rm_ledger_carve(&s->hidden_row, l, work, shape->chunk_rows, sizeof *s->hidden_row, err));
+    const uint32_t listed =
+        shape->chunk_rows > shape->logits_rows ? shape->chunk_rows : shape->logits_rows;
+    RM_TRY(rm_ledger_carve(&s->hidden_row, l, work, listed, sizeof *s->hidden_row, err));
     RM_TRY(rm_ledger_carve(&s->position, l, work, shape->chunk_rows, sizeof *s->position, err));
     RM_TRY(rm_ledger_carve(&s->segments, l, work, shape->chunk_rows, sizeof *s->segments, err));
     RM_TRY(rm_ledger_carve(&s->rows, l, rows, shape->row_max, sizeof *s->rows, err));

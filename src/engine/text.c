@@ -59,3 +59,17 @@ size_t remat_token_text(char *out, size_t cap, const remat_engine *e, uint32_t i
     if (e->tokenizer == NULL || id >= rm_tokenizer_vocabulary(e->tokenizer)) return 0;
     return rm_token_text(out, cap, e->tokenizer, id, special, first);
 }
+
+size_t remat_detokenize(char *out, size_t cap, const remat_engine *e, const uint32_t *ids,
+                        size_t count, bool special) {
+    size_t used = 0;
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        const size_t room = used < cap ? cap - used : 0;
+        used += remat_token_text(room > 0 ? out + used : NULL, room, e, ids[i], special, first);
+        /* The tokenizer puts a blank before text at the start and after a special token. */
+        const rm_token_type type = rm_token_type_of(e->tokenizer, ids[i]);
+        first = type == RM_TOKEN_CONTROL || type == RM_TOKEN_USER;
+    }
+    return used;
+}

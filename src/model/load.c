@@ -121,5 +121,6 @@ static int load_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
 int rm_model_load(rm_model *m, const rm_gguf *g, const rm_load *how, remat_error *err) {
     job j = {.model = m, .gguf = g, .how = how, .err = err, .reported = ATOMIC_FLAG_INIT};
     RM_TRY(rm_model_visit(m, load_one, &j, err));
+    if (how->progress != NULL) how->progress(how->user, m->weight_bytes, m->weight_bytes);
     return rm_rope_load(m, g, err);
 }

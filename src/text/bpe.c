@@ -7,6 +7,7 @@
  * token itself. (It need not: a vocabulary may hold tokens that no order of merges reaches.)
  */
 #include "text/bpe.h"
+#include "text/nfc.h"
 #include "text/utf8.h"
 #include "base/random.h"
 
@@ -15,6 +16,7 @@
 enum {
     SHORT = 64, /* bytes of a piece that is joined in arrays on the stack, by searching them */
     MERGE_BYTES_MAX = RM_VOCAB_FIND_MAX,
+    LONGER = 256, /* than the text: what its longest piece may be in normal form */
 };
 
 static const char MERGES[] = "tokenizer.ggml.merges";
@@ -95,8 +97,9 @@ static bool pair_worth(const void *user, const rm_symbol *s, uint32_t left, uint
 typedef struct tokenizing {
     const rm_bpe *bpe;
     rm_ids *out;
-    rm_symbol *symbols;
+    rm_symbol *symbols; /* of a long piece */
     uint64_t *heap;
+    size_t piece_most;
 } tokenizing;
 
 static int put(const tokenizing *t, uint32_t id, char byte, remat_error *err) {
@@ -131,6 +134,12 @@ static int put_piece(void *user, const char *piece, size_t bytes, remat_error *e
             RM_TRY(put(t, ids[i], piece[bad], err));
         return REMAT_OK;
     }
+    if (bytes > t->piece_most) {
+        return rm_fail(err, REMAT_E_FAILED,
+                       "tokenizer: a word of %zu bytes, which normal form C has made longer than "
+                       "the text",
+                       bytes);
+    }
     rm_symbol *s = t->symbols;
     for (size_t i = 0; i < bytes; i++) {
         s[i].id = b->byte_ids[(uint8_t)piece[i]];
@@ -147,20 +156,47 @@ static size_t round64(size_t n) {
     return (n + 63) / 64 * 64;
 }
 
+/* Work memory: the patterns' | symbols and heap for one piece | the text in normal form. Symbols
+ * and heap are idle while the text is normalized, and serve for that too. */
+static size_t piece_most(const rm_bpe *b, size_t text_bytes) {
+    return b->nfc ? text_bytes + LONGER : text_bytes;
+}
+
+static size_t symbol_bytes(const rm_bpe *b, size_t text_bytes) {
+    const size_t most = piece_most(b, text_bytes);
+    const size_t n =
+        round64(most * sizeof(rm_symbol)) + rm_merge_heap_count(most) * sizeof(uint64_t);
+    const size_t nfc = b->nfc ? rm_nfc_work_bytes(text_bytes) : 0;
+    return round64(n > nfc ? n : nfc);
+}
+
 size_t rm_bpe_work_bytes(const rm_bpe *b, size_t text_bytes) {
-    return rm_patterns_work_bytes(&b->patterns) + round64(text_bytes * sizeof(rm_symbol)) +
-           rm_merge_heap_count(text_bytes) * sizeof(uint64_t);
+    return rm_patterns_work_bytes(&b->patterns) + symbol_bytes(b, text_bytes) +
+           (b->nfc ? rm_nfc_most(text_bytes) : 0);
+}
+
+/* Text that is whole characters. normal: memory for its normal form. */
+static int put_valid(tokenizing *t, const char *text, size_t bytes, char *normal, void *work,
+                     remat_error *err) {
+    const rm_bpe *b = t->bpe;
+    if (b->nfc && !rm_nfc_is_plain(text, bytes)) {
+        RM_TRY(rm_nfc(normal, &bytes, text, bytes, t->symbols, err));
+        text = normal;
+    }
+    return rm_patterns_cut(&b->patterns, text, bytes, work, put_piece, t, err);
 }
 
 int rm_bpe_tokenize(rm_ids *out, const rm_bpe *b, const char *text, size_t bytes, void *work,
                     remat_error *err) {
     uint8_t *at = (uint8_t *)work + rm_patterns_work_bytes(&b->patterns);
     tokenizing t = {.bpe = b, .out = out, .symbols = (rm_symbol *)at};
-    t.heap = (uint64_t *)(at + round64(bytes * sizeof(rm_symbol)));
+    t.piece_most = piece_most(b, bytes);
+    t.heap = (uint64_t *)(at + round64(t.piece_most * sizeof(rm_symbol)));
+    char *normal = (char *)at + symbol_bytes(b, bytes);
     while (bytes > 0) {
         const size_t valid = rm_utf8_valid(text, bytes);
         if (valid > 0) {
-            RM_TRY(rm_patterns_cut(&b->patterns, text, valid, work, put_piece, &t, err));
+            RM_TRY(put_valid(&t, text, valid, normal, work, err));
             text += valid;
             bytes -= valid;
         }
@@ -173,7 +209,9 @@ int rm_bpe_tokenize(rm_ids *out, const rm_bpe *b, const char *text, size_t bytes
 
 /* ---- layout and loading */
 
-int rm_bpe_layout(rm_bpe *b, rm_ledger *l, const rm_gguf *g, remat_error *err) {
+int rm_bpe_layout(rm_bpe *b, const rm_pattern_rule *rule, rm_ledger *l, const rm_gguf *g,
+                  remat_error *err) {
+    b->nfc = rule->nfc;
     const rm_gguf_kv *merges = NULL;
     RM_TRY(rm_vocab_strings(&merges, g, MERGES, err));
     b->merge_count = (uint32_t)merges->count;

@@ -5,30 +5,8 @@
 #include <pcre2.h>
 #include <string.h>
 
-/* Whitespace as Unicode has it. PCRE2's own \s also holds U+180E, which is not whitespace since
- * Unicode 6.3. */
-#define WS "\\p{Z}\\t-\\r\\x{85}"
-
-#define GPT2                                                                                       \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])"
-
-#define LLAMA3                                                                                     \
-    "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"                                        \
-    "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*"                 \
-    "|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
-
-static const rm_pattern_rule RULES[] = {
-    {"smollm", .patterns = {"\\p{N}", GPT2}},
-    {"default", .patterns = {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
-    {"gpt-2", .patterns = {GPT2}},
-    {"gpt2", .patterns = {GPT2}},
-    {"llama-bpe", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3}},
-    {"llama3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3}},
-    {"llama-v3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3}},
-};
-
 enum {
-    /* At most 27 KiB are in use while the rules above are compiled. */
+    /* At most 39 KiB are in use while a rule is compiled (jais-2). */
     ARENA_BYTES = 64 << 10,
     /* The interpreter keeps its states in work memory: 20 KiB to begin with, and these patterns
      * need a handful. Machine code needs the match's two positions only. */
@@ -36,13 +14,6 @@ enum {
     WORK_INTERPRETED = 64 << 10,
     HEAP_LIMIT_KIB = 48,
 };
-
-const rm_pattern_rule *rm_pattern_rule_find(const char *name) {
-    for (size_t i = 0; i < sizeof RULES / sizeof RULES[0]; i++) {
-        if (strcmp(RULES[i].name, name) == 0) return &RULES[i];
-    }
-    return NULL;
-}
 
 /* ---- memory for PCRE2 */
 

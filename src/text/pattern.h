@@ -17,18 +17,21 @@
 
 struct pcre2_real_code_8;
 
-enum { RM_PATTERNS_MAX = 4 };
+enum { RM_PATTERNS_MAX = 6 };
 
 /* A way to cut, and what goes with it. */
 typedef struct rm_pattern_rule {
     const char *name;   /* value of tokenizer.ggml.pre */
     bool ignore_merges; /* a piece that is a token is taken as it is */
     bool add_bos;       /* unless the file says otherwise */
+    bool nfc;           /* text is brought into Unicode's normal form C first */
+    bool strip_mask;    /* blanks before the token <mask> go away */
     const char *patterns[RM_PATTERNS_MAX];
 } rm_pattern_rule;
 
-/* The rule of that name, or NULL. */
+/* The rule of that name, or NULL; rule number i, or NULL past the last. */
 const rm_pattern_rule *rm_pattern_rule_find(const char *name);
+const rm_pattern_rule *rm_pattern_rule_at(size_t i);
 
 /* Memory that is handed out to PCRE2: blocks in a row, each with a header. */
 typedef struct rm_arena {

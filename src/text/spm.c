@@ -1,19 +1,51 @@
 /* spm.c: see spm.h. */
 #include "text/spm.h"
 #include "text/utf8.h"
+#include "base/hash.h"
 
 #include <string.h>
+
+enum {
+    SHORT = 64,       /* bytes of a word that is joined in arrays on the stack, by searching them */
+    SEEN_MOST = 4096, /* words remembered: 80 KiB; four times as many gain nothing */
+};
+
+static void add_spans(rm_spm *s, const char *text, size_t n) {
+    for (size_t i = 1; i < n; i++) {
+        const uint8_t before = (uint8_t)text[i - 1];
+        if (text[i] == ' ' && before != ' ') s->spans[before / 64] |= 1ull << before % 64;
+    }
+}
+
+int rm_spm_layout(rm_spm *s, rm_ledger *l, remat_error *err) {
+    return rm_ledger_carve(&s->pair_ids, l, RM_ACCOUNT_TEXT, 128, sizeof *s->pair_ids, err);
+}
+
+static void load_ascii(rm_spm *s, const rm_vocab *v) {
+    for (unsigned i = 0; i < 128; i++) {
+        char text[2] = {(char)i};
+        s->ascii_ids[i] = rm_vocab_lookup(v, text, 1, true);
+        for (unsigned k = 0; k < 128; k++) {
+            text[1] = (char)k;
+            s->pair_ids[i][k] = rm_vocab_lookup(v, text, 2, true);
+        }
+    }
+}
 
 void rm_spm_load(rm_spm *s, const rm_vocab *v, uint32_t unknown) {
     s->vocab = v;
     s->unknown = unknown;
     for (unsigned i = 0; i < 256; i++)
         s->byte_ids[i] = RM_NO_TOKEN;
+    load_ascii(s, v);
     for (uint32_t id = 0; id < v->count; id++) {
         size_t n;
         const char *text = rm_vocab_bytes(v, id, &n);
-        if ((v->flags[id] & RM_VOCAB_TYPE) != RM_TOKEN_BYTE) continue;
-        s->byte_ids[rm_vocab_byte(text, n)] = id;
+        if ((v->flags[id] & RM_VOCAB_TYPE) == RM_TOKEN_BYTE) {
+            s->byte_ids[rm_vocab_byte(text, n)] = id;
+        } else if ((v->flags[id] & RM_VOCAB_PLAIN) != 0) {
+            add_spans(s, text, n);
+        }
     }
 }
 
@@ -71,10 +103,140 @@ static size_t round64(size_t n) {
     return (n + 63) / 64 * 64;
 }
 
-/* Work memory: symbols | heap | the text with its blanks; one byte more than the text has. */
+/* ---- a word */
+
+/* A word that was there before: where, and which ids it gave. */
+typedef struct seen {
+    uint32_t tag; /* of its hash */
+    uint32_t at, bytes;
+    uint32_t ids_at, ids; /* 0 ids: free */
+} seen;
+
+typedef struct tokenizing {
+    const rm_spm *spm;
+    rm_ids *out;
+    rm_symbol *symbols;
+    uint64_t *heap;
+    seen *words;
+    uint32_t slots;
+    char *copy;
+} tokenizing;
+
+static inline uint32_t id_of(const rm_spm *s, const char *text, uint32_t length) {
+    if (length == 1 && (uint8_t)text[0] < 128) return s->ascii_ids[(uint8_t)text[0]];
+    return rm_vocab_lookup(s->vocab, text, length, true);
+}
+
+/* Bytes of the character there; a stray byte is a symbol too. */
+static inline uint32_t length_at(const char *text, size_t n) {
+    const int length = rm_utf8_next(text, n);
+    return length > 0 ? (uint32_t)length : 1;
+}
+
+typedef struct pairs {
+    uint32_t ids[SHORT], at[SHORT + 1]; /* symbol i is [at[i], at[i + 1]) */
+    uint32_t ranks[SHORT], joined[SHORT];
+} pairs;
+
+static void weigh(pairs *p, const rm_spm *s, const char *text, uint32_t i, uint32_t count) {
+    p->ranks[i] = (uint32_t)RM_MERGE_NEVER;
+    if (i + 1 >= count) return;
+    const uint8_t *u = (const uint8_t *)text + p->at[i];
+    const uint32_t bytes = p->at[i + 2] - p->at[i];
+    const uint32_t id = bytes == 2 && u[0] < 128 && u[1] < 128
+                            ? s->pair_ids[u[0]][u[1]]
+                            : rm_vocab_lookup(s->vocab, text + p->at[i], bytes, true);
+    if (id == RM_NO_TOKEN) return;
+    p->ranks[i] = rank_of(s->vocab->scores[id]);
+    p->joined[i] = id;
+}
+
+static int put_short(const tokenizing *t, const char *text, uint32_t bytes, remat_error *err) {
+    pairs p;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < bytes; count++) {
+        const uint32_t length = length_at(text + i, bytes - i);
+        p.ids[count] = id_of(t->spm, text + i, length);
+        p.at[count] = i;
+        i += length;
+    }
+    p.at[count] = bytes;
+    for (uint32_t i = 0; i < count; i++)
+        weigh(&p, t->spm, text, i, count);
+    for (;;) {
+        uint32_t best = 0, least = (uint32_t)RM_MERGE_NEVER;
+        for (uint32_t i = 0; i + 1 < count; i++) {
+            if (p.ranks[i] < least) least = p.ranks[best = i];
+        }
+        if (least == (uint32_t)RM_MERGE_NEVER) break;
+        p.ids[best] = p.joined[best];
+        count--;
+        for (uint32_t i = best + 1; i < count; i++) {
+            p.ids[i] = p.ids[i + 1];
+            p.ranks[i] = p.ranks[i + 1];
+            p.joined[i] = p.joined[i + 1];
+        }
+        memmove(p.at + best + 1, p.at + best + 2, (count - best) * sizeof p.at[0]);
+        weigh(&p, t->spm, text, best, count);
+        if (best > 0) weigh(&p, t->spm, text, best - 1, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (p.ids[i] != RM_NO_TOKEN)
+            RM_TRY(put(t->out, p.ids[i], err));
+        else
+            RM_TRY(put_bytes(t->out, t->spm, text + p.at[i], p.at[i + 1] - p.at[i], err));
+    }
+    return REMAT_OK;
+}
+
+static int put_long(const tokenizing *t, const char *text, uint32_t bytes, remat_error *err) {
+    rm_symbol *symbols = t->symbols;
+    for (uint32_t i = 0, prev = (uint32_t)RM_MERGE_NEVER; i < bytes;) {
+        const uint32_t length = length_at(text + i, bytes - i);
+        const uint32_t id = id_of(t->spm, text + i, length);
+        symbols[i] = (rm_symbol){.id = id, .prev = prev, .next = i + length};
+        prev = i;
+        i += length;
+    }
+    const joining j = {.spm = t->spm, .text = text};
+    rm_merge(symbols, bytes, t->heap, pair_worth, &j);
+    for (uint32_t i = 0; i != bytes; i = symbols[i].next) {
+        if (symbols[i].id != RM_NO_TOKEN)
+            RM_TRY(put(t->out, symbols[i].id, err));
+        else
+            RM_TRY(put_bytes(t->out, t->spm, text + i, symbols[i].next - i, err));
+    }
+    return REMAT_OK;
+}
+
+static int put_word(const tokenizing *t, uint32_t at, uint32_t bytes, remat_error *err) {
+    const char *text = t->copy + at;
+    const uint64_t h = rm_hash(text, bytes, t->spm->vocab->seed);
+    seen *s = &t->words[(h >> 32) * t->slots >> 32];
+    if (s->ids > 0 && s->tag == (uint32_t)h && s->bytes == bytes &&
+        memcmp(t->copy + s->at, text, bytes) == 0) {
+        for (uint32_t i = 0; i < s->ids; i++)
+            RM_TRY(put(t->out, t->out->at[s->ids_at + i], err));
+        return REMAT_OK;
+    }
+    const uint32_t first = (uint32_t)t->out->count;
+    RM_TRY(bytes <= SHORT ? put_short(t, text, bytes, err) : put_long(t, text, bytes, err));
+    *s = (seen){.tag = (uint32_t)h, .at = at, .bytes = bytes, .ids_at = first};
+    s->ids = (uint32_t)t->out->count - first;
+    return REMAT_OK;
+}
+
+/* ---- a text */
+
+static uint32_t seen_slots(size_t text_bytes) {
+    return text_bytes / 4 < SEEN_MOST ? (uint32_t)(text_bytes / 4) + 1 : SEEN_MOST;
+}
+
+/* Work memory: symbols | heap | words seen | the text with its blanks, a byte more than it has. */
 size_t rm_spm_work_bytes(size_t text_bytes) {
     const size_t n = text_bytes + 1;
-    return round64(n * sizeof(rm_symbol)) + round64(rm_merge_heap_count(n) * sizeof(uint64_t)) + n;
+    return round64(n * sizeof(rm_symbol)) + round64(rm_merge_heap_count(n) * sizeof(uint64_t)) +
+           round64(seen_slots(text_bytes) * sizeof(seen)) + n;
 }
 
 /* U+2581 in the text is a blank too: SentencePiece cannot tell them apart. */
@@ -92,29 +254,33 @@ static uint32_t copy_text(char *out, const char *text, size_t bytes, bool blank)
     return n;
 }
 
+/* Where the word at i ends: blanks, what is no blank, and more of both where a token may span. */
+static uint32_t word_end(const rm_spm *s, const char *text, uint32_t i, uint32_t end) {
+    for (i++; i < end; i++) {
+        const uint8_t before = (uint8_t)text[i - 1];
+        if (text[i] == ' ' && before != ' ' && (s->spans[before / 64] >> before % 64 & 1) == 0)
+            break;
+    }
+    return i;
+}
+
 int rm_spm_tokenize(rm_ids *out, const rm_spm *s, const char *text, size_t bytes, bool blank,
                     void *work, remat_error *err) {
     const size_t most = bytes + 1;
-    rm_symbol *symbols = work;
-    uint64_t *heap = (uint64_t *)((uint8_t *)work + round64(most * sizeof(rm_symbol)));
-    char *copy = (char *)heap + round64(rm_merge_heap_count(most) * sizeof *heap);
-    const uint32_t end = copy_text(copy, text, bytes, blank);
-    for (uint32_t i = 0, prev = (uint32_t)RM_MERGE_NEVER; i < end;) {
-        const int n = rm_utf8_next(copy + i, end - i);
-        const uint32_t length = n > 0 ? (uint32_t)n : 1; /* a stray byte is a symbol */
-        const uint32_t id = rm_vocab_lookup(s->vocab, copy + i, length, true);
-        symbols[i] = (rm_symbol){.id = id, .prev = prev, .next = i + length};
-        prev = i;
-        i += length;
-    }
-    const joining j = {.spm = s, .text = copy};
-    rm_merge(symbols, end, heap, pair_worth, &j);
-    for (uint32_t i = 0; i != end; i = symbols[i].next) {
-        if (symbols[i].id != RM_NO_TOKEN) {
-            RM_TRY(put(out, symbols[i].id, err));
-        } else {
-            RM_TRY(put_bytes(out, s, copy + i, symbols[i].next - i, err));
-        }
+    uint8_t *at = work;
+    tokenizing t = {.spm = s, .out = out, .symbols = work, .slots = seen_slots(bytes)};
+    at += round64(most * sizeof(rm_symbol));
+    t.heap = (uint64_t *)at;
+    at += round64(rm_merge_heap_count(most) * sizeof(uint64_t));
+    t.words = (seen *)at;
+    at += round64(t.slots * sizeof(seen));
+    t.copy = (char *)at;
+    const uint32_t end = copy_text(t.copy, text, bytes, blank);
+    memset(t.words, 0, t.slots * sizeof(seen));
+    for (uint32_t i = 0; i < end;) {
+        const uint32_t next = word_end(s, t.copy, i, end);
+        RM_TRY(put_word(&t, i, next - i, err));
+        i = next;
     }
     return REMAT_OK;
 }

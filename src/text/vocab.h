@@ -18,10 +18,12 @@ typedef enum rm_vocab_kind { RM_VOCAB_BPE, RM_VOCAB_SPM } rm_vocab_kind;
 
 /* Bits of rm_vocab.flags. */
 enum {
-    RM_VOCAB_TYPE = 7,   /* rm_token_type */
-    RM_VOCAB_PLAIN = 8,  /* kept without the disguise */
-    RM_VOCAB_WHOLE = 16, /* BPE: merging the token's own bytes gives this token */
-    RM_VOCAB_END = 32,   /* generation ends here */
+    RM_VOCAB_TYPE = 7,     /* rm_token_type */
+    RM_VOCAB_PLAIN = 8,    /* kept without the disguise */
+    RM_VOCAB_WHOLE = 16,   /* BPE: merging the token's own bytes gives this token */
+    RM_VOCAB_END = 32,     /* generation ends here */
+    RM_VOCAB_LSTRIP = 64,  /* blanks before it, where it is found in text, go away */
+    RM_VOCAB_RSTRIP = 128, /* those after it */
 };
 
 enum { RM_VOCAB_FIND_MAX = 2048 }; /* bytes of a disguised text that can be looked up */

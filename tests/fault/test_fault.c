@@ -346,8 +346,8 @@ static void refused_steps_change_nothing(void) {
     const step_case cases[] = {
         {"beyond the context", many, CONTEXT + 1 - 33, REMAT_E_CONTEXT},
         {"far beyond the context", many, UINT32_MAX, REMAT_E_CONTEXT},
-        {"a token out of range", outside, 3, REMAT_E_USAGE},
-        {"a token far out of range", far_outside, 1, REMAT_E_USAGE},
+        {"a token out of range", outside, 3, REMAT_E_FAILED},
+        {"a token far out of range", far_outside, 1, REMAT_E_FAILED},
         {"no tokens", many, 0, REMAT_E_USAGE},
     };
     for (uint32_t resident = 0; resident < 2; resident++) {

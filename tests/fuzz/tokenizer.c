@@ -5,12 +5,18 @@
  *               SentencePiece; the tokens must give the text back
  *     3         metadata of a GGUF file, the fixed header left out; some text goes through what
  *               comes of it, and every token is asked for its text
+ *
+ *     + 16      text, to be brought into normal form C, which must be utf8proc's
+ *     + 32      a byte that says which way to cut, and text; the pieces must be the text
  */
 #include "../unit/text_fixture.h"
+#include "text/nfc.h"
+
+#include <utf8proc.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { KINDS = 4, SPECIAL = 8, METADATA = 3 };
+enum { KINDS = 4, SPECIAL = 8, METADATA = 3, NORMAL = 16, CUT = 32 };
 
 static void require(bool c) {
     if (!c) abort();
@@ -79,10 +85,79 @@ static void metadata(const uint8_t *data, size_t size) {
     fixture_close(&f);
 }
 
+static void normal_form(const char *text, size_t n) {
+    remat_error err;
+    n = rm_utf8_valid(text, n);
+    char *copy = malloc(n + 1), *out = malloc(rm_nfc_most(n));
+    void *work = malloc(rm_nfc_work_bytes(n));
+    memcpy(copy, text, n);
+    size_t bytes = 0;
+    if (rm_nfc(out, &bytes, copy, n, work, &err) == REMAT_OK) {
+        utf8proc_uint8_t *expected = NULL;
+        const utf8proc_ssize_t count =
+            utf8proc_map((const utf8proc_uint8_t *)copy, (utf8proc_ssize_t)n, &expected,
+                         UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        require(count == (utf8proc_ssize_t)bytes && memcmp(out, expected, bytes) == 0);
+        require(!rm_nfc_is_plain(copy, n) || (bytes == n && memcmp(out, copy, n) == 0));
+        free(expected);
+    }
+    free(work);
+    free(out);
+    free(copy);
+}
+
+typedef struct joined {
+    const char *text;
+    size_t bytes;
+} joined;
+
+static int next_piece(void *user, const char *piece, size_t bytes, remat_error *err) {
+    joined *j = user;
+    (void)err;
+    require(bytes > 0 && piece == j->text + j->bytes);
+    j->bytes += bytes;
+    return REMAT_OK;
+}
+
+static void cut(unsigned which, const char *text, size_t n) {
+    static rm_ledger l;
+    static rm_patterns patterns;
+    static const rm_pattern_rule *rule;
+    static _Alignas(64) uint8_t work[64 << 10];
+    remat_error err;
+    size_t rules = 0;
+    while (rm_pattern_rule_at(rules) != NULL)
+        rules++;
+    const rm_pattern_rule *wanted = rm_pattern_rule_at(which % rules);
+    if (l.base == NULL) {
+        require(rm_ledger_open(&l, 16 << 20, 0, &err) == REMAT_OK);
+        require(rm_patterns_layout(&patterns, &l, &err) == REMAT_OK);
+    }
+    if (wanted != rule) { /* compiling takes longer than all else */
+        if (rule != NULL) rm_patterns_close(&patterns);
+        rule = wanted;
+        require(rm_patterns_load(&patterns, rule, &err) == REMAT_OK);
+        require(rm_patterns_work_bytes(&patterns) <= sizeof work);
+    }
+    n = rm_utf8_valid(text, n);
+    joined j = {.text = text};
+    require(rm_patterns_cut(&patterns, text, n, work, next_piece, &j, &err) == REMAT_OK);
+    require(j.bytes == n);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static fixture kinds[METADATA];
     static bool open[METADATA];
     if (size == 0) return 0;
+    const char *text = (const char *)data + 1;
+    if (data[0] & NORMAL) {
+        normal_form(text, size - 1);
+        return 0;
+    }
+    if (data[0] & CUT) {
+        if (size > 1) cut(data[1], text + 1, size - 2);
+        return 0;
+    }
     const unsigned kind = data[0] % KINDS;
     if (kind == METADATA) {
         metadata(data + 1, size - 1);
@@ -94,7 +169,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
      * text after "<unk>", which may also have come out of the text itself. */
     const bool exact = kind != 2 || (memmem(data, size, "\xE2\x96\x81", 3) == NULL &&
                                      memmem(data, size, "<unk>", 5) == NULL);
-    through(&kinds[kind], (const char *)data + 1, size - 1,
-            data[0] & SPECIAL ? RM_TOKENIZE_SPECIAL : 0, exact);
+    through(&kinds[kind], text, size - 1, data[0] & SPECIAL ? RM_TOKENIZE_SPECIAL : 0, exact);
     return 0;
 }

@@ -143,12 +143,17 @@ static void random_scores(void) {
         size_t count = 0;
         for (; count < 3; count++) {
             snprintf(names[count], sizeof names[count], "%c", 'a' + (int)count);
+            if (count == 2 && round % 4 > 0) strcpy(names[count], B);
             tokens[count] = (tiny_token){names[count], 1, 0};
         }
         for (; count < 64; count++) {
-            names[count][0] = '\0';
-            for (uint64_t n = 2 + t_random() % 4; n > 0; n--)
-                strcat(names[count], names[t_random() % 3]);
+            /* Text can be cut before any blank, or behind some characters only. */
+            do {
+                names[count][0] = '\0';
+                for (uint64_t n = 2 + t_random() % 4; n > 0; n--)
+                    strcat(names[count], names[t_random() % 3]);
+            } while ((round % 4 > 1 && strstr(names[count], "a" B)) ||
+                     (round % 4 > 2 && strstr(names[count], "b" B)));
             tokens[count] = (tiny_token){names[count], 1, (float)(t_random() % 20) - 10.0f};
         }
         fixture f;
@@ -161,16 +166,16 @@ static void random_scores(void) {
             static char parts[128][16];
             size_t left = (size_t)n;
             for (int i = 0; i < n; i++) {
-                text[i] = (char)('a' + t_random() % 3);
-                parts[i][0] = text[i];
-                parts[i][1] = '\0';
+                strcpy(parts[i], names[t_random() % 3]);
+                text[i] = parts[i][0] == B[0] ? ' ' : parts[i][0];
             }
             for (;;) {
                 size_t at = left;
                 float best = -1e9f;
                 for (size_t i = 0; i + 1 < left; i++) {
                     char both[32];
-                    snprintf(both, sizeof both, "%s%s", parts[i], parts[i + 1]);
+                    strcpy(both, parts[i]);
+                    strcat(both, parts[i + 1]);
                     const int32_t id = rm_token_find(f.t, both, strlen(both));
                     if (id < 0 || f.t->vocab.scores[id] <= best) continue;
                     best = f.t->vocab.scores[id];

@@ -223,8 +223,8 @@ __attribute__((unused)) static int fixture_gg(fixture *f, gg *g) {
     return status;
 }
 
-/* The file of SmolLM2-135M-Instruct (Q4_1) in models/, by its size, or NULL. */
-__attribute__((unused)) static const char *smollm2_path(void) {
+/* The model file of that size in models/, or NULL. */
+__attribute__((unused)) static const char *fixture_model(long long bytes) {
     static char path[512];
     DIR *dir = opendir("models");
     if (dir == NULL) return NULL;
@@ -234,7 +234,7 @@ __attribute__((unused)) static const char *smollm2_path(void) {
         const size_t n = strlen(e->d_name);
         if (n < 5 || strcmp(e->d_name + n - 5, ".gguf") != 0) continue;
         snprintf(path, sizeof path, "models/%s", e->d_name);
-        found = stat(path, &st) == 0 && st.st_size == 98362432;
+        found = stat(path, &st) == 0 && st.st_size == bytes;
     }
     closedir(dir);
     return found ? path : NULL;

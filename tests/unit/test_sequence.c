@@ -1,0 +1,222 @@
+/*
+ * test_sequence.c: who keeps a cache. Counts, intervals, pages of the pool and rows run, as tokens
+ * are appended, dropped, recomputed and given back. (That the numbers stay the same is same/'s.)
+ */
+#include "engine_fixture.h"
+#include "harness.h"
+#include "tiny_model.h"
+
+#include <unistd.h>
+
+enum { CONTEXT = 400, LAYERS = 3 };
+
+static int fd = -1;
+static char path[64];
+static uint32_t tokens[CONTEXT];
+
+typedef struct bench {
+    remat_engine *e;
+    remat_sequence *s[3];
+    remat_error err;
+} bench;
+
+static bool open_bench(bench *b, uint32_t sequences, uint32_t resident) {
+    const tiny_spec spec = tiny_spec_default();
+    if (fd < 0) fd = tiny_model_open(path, &spec);
+    tiny_tokens(tokens, CONTEXT, spec.vocabulary, 1);
+    *b = (bench){0};
+    run_config c = run_config_default(CONTEXT);
+    c.limits.sequence_count = sequences;
+    c.limits.resident_count = resident;
+    if (engine_start(&b->e, path, &c, &b->err) != REMAT_OK) return false;
+    for (uint32_t i = 0; i < sequences; i++) {
+        if (remat_sequence_open(&b->s[i], b->e, &b->err) != REMAT_OK) return false;
+    }
+    return true;
+}
+
+static int append(bench *b, int i, uint32_t count) {
+    const remat_step step = {
+        .sequence = b->s[i], .tokens = tokens + remat_sequence_count(b->s[i]), .count = count};
+    return remat_advance(b->e, &step, 1, &b->err);
+}
+
+static remat_stats stats_of(const bench *b) {
+    remat_stats s;
+    remat_stats_get(&s, b->e);
+    return s;
+}
+
+static uint64_t pages_held(const bench *b) {
+    return b->e->cache.pool.taken;
+}
+
+typedef struct intervals {
+    uint32_t count, first[4], last[4], layer_last;
+    bool resident[4];
+} intervals;
+
+static void note(void *user, uint32_t first, uint32_t last, const char *state, uint32_t layer_first,
+                 uint32_t layer_last) {
+    intervals *v = user;
+    if (v->count == 4) return;
+    EXPECT(layer_first == 0);
+    v->layer_last = layer_last;
+    v->first[v->count] = first;
+    v->last[v->count] = last;
+    v->resident[v->count++] = strcmp(state, "resident") == 0;
+}
+
+/* dropped tokens, then cached ones; their sum is the count. */
+static void check_intervals(const remat_sequence *s, uint32_t dropped, uint32_t cached) {
+    intervals v = {0};
+    remat_each_interval(s, note, &v);
+    uint32_t i = 0;
+    EXPECT_EQ_U64(v.count, (uint32_t)(dropped > 0) + (uint32_t)(cached > 0));
+    if (dropped > 0) {
+        EXPECT(!v.resident[i] && v.first[i] == 0 && v.last[i] == dropped - 1);
+        i++;
+    }
+    if (cached > 0)
+        EXPECT(v.resident[i] && v.first[i] == dropped && v.last[i] == dropped + cached - 1);
+    if (v.count > 0) EXPECT_EQ_U64(v.layer_last, LAYERS - 1);
+}
+
+static void all_stays_cached(void) {
+    bench b;
+    REQUIRE(open_bench(&b, 1, REMAT_ALL));
+    check_intervals(b.s[0], 0, 0);
+    static const uint32_t counts[] = {1, 62, 1, 1, 63, 72, 200};
+    uint32_t sum = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        EXPECT(append(&b, 0, counts[i]) == REMAT_OK);
+        sum += counts[i];
+        EXPECT_EQ_U64(remat_sequence_count(b.s[0]), sum);
+        EXPECT_EQ_U64(pages_held(&b), (sum + 63) / 64 * LAYERS);
+        check_intervals(b.s[0], 0, sum);
+        EXPECT_EQ_U64(stats_of(&b).row_count, sum); /* each token runs once */
+    }
+    EXPECT_EQ_U64(sum, CONTEXT);
+    EXPECT(append(&b, 0, 1) == REMAT_E_CONTEXT);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 0);
+    EXPECT_EQ_U64(stats_of(&b).kv_resident_bytes, 7 * LAYERS * b.e->cache.pool.block_bytes);
+    remat_sequence_close(&b.s[0]);
+    EXPECT_EQ_U64(pages_held(&b), 0);
+    remat_close(&b.e);
+}
+
+/* 128 tokens stay: whole pages from the start are dropped, and run again with every step. */
+static void a_limit_drops_the_first_pages(void) {
+    bench b;
+    REQUIRE(open_bench(&b, 1, 130)); /* two pages */
+    EXPECT(append(&b, 0, 128) == REMAT_OK);
+    check_intervals(b.s[0], 0, 128);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 0);
+    EXPECT(append(&b, 0, 1) == REMAT_OK); /* a third page begins: the first one goes */
+    check_intervals(b.s[0], 64, 65);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 64);
+    EXPECT_EQ_U64(stats_of(&b).dropped_tokens, 64);
+    EXPECT_EQ_U64(pages_held(&b), 2 * LAYERS);
+    EXPECT(append(&b, 0, 1) == REMAT_OK);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 128);
+    EXPECT_EQ_U64(stats_of(&b).row_count, 130 + 128);
+    EXPECT(append(&b, 0, 200) == REMAT_OK);
+    check_intervals(b.s[0], 256, 74);
+    EXPECT_EQ_U64(pages_held(&b), 2 * LAYERS);
+    remat_close(&b.e);
+}
+
+static void nothing_stays_cached(void) {
+    bench b;
+    REQUIRE(open_bench(&b, 1, 0));
+    EXPECT(append(&b, 0, 100) == REMAT_OK);
+    EXPECT_EQ_U64(pages_held(&b), 0);
+    check_intervals(b.s[0], 100, 0);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 0);
+    EXPECT(append(&b, 0, 1) == REMAT_OK);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 100);
+    EXPECT_EQ_U64(pages_held(&b), 0);
+    EXPECT(b.e->cache.pool.high_water <= 2); /* one layer's pages at a time */
+    remat_close(&b.e);
+}
+
+/* Scoring leaves a sequence empty, and its pages free. */
+static void count_score(void *user, uint32_t index, float logprob, const remat_top *top,
+                        uint32_t top_count) {
+    uint32_t *next = user;
+    EXPECT_EQ_U64(index, *next);
+    ++*next;
+    EXPECT(logprob < 0);
+    for (uint32_t i = 1; i < top_count; i++)
+        EXPECT(top[i].logprob < top[i - 1].logprob ||
+               (top[i].logprob == top[i - 1].logprob && top[i].id > top[i - 1].id));
+}
+
+static void scoring_keeps_nothing(void) {
+    for (uint32_t resident = 0; resident < 2; resident++) {
+        bench b;
+        REQUIRE(open_bench(&b, 1, resident ? REMAT_ALL : 64));
+        uint32_t next = 1;
+        EXPECT(remat_score(b.s[0], tokens, 300, 5, count_score, &next, &b.err) == REMAT_OK);
+        EXPECT_EQ_U64(next, 300);
+        EXPECT_EQ_U64(remat_sequence_count(b.s[0]), 0);
+        EXPECT_EQ_U64(pages_held(&b), 0);
+        next = 1;
+        EXPECT(remat_score(b.s[0], tokens, 1, 5, count_score, &next, &b.err) == REMAT_OK);
+        EXPECT_EQ_U64(next, 1); /* one token has nothing before it */
+        EXPECT(remat_score(b.s[0], tokens, CONTEXT + 1, 0, count_score, &next, &b.err) ==
+               REMAT_E_CONTEXT);
+        EXPECT(remat_score(b.s[0], tokens, 10, REMAT_TOP_MAX + 1, count_score, &next, &b.err) ==
+               REMAT_E_USAGE);
+        EXPECT(append(&b, 0, 10) == REMAT_OK);
+        remat_close(&b.e);
+    }
+}
+
+/* Sequences come and go without touching each other's pages. */
+static void sequences_are_apart(void) {
+    bench b;
+    REQUIRE(open_bench(&b, 3, REMAT_ALL));
+    EXPECT(append(&b, 0, 100) == REMAT_OK);
+    EXPECT(append(&b, 1, 65) == REMAT_OK);
+    EXPECT(append(&b, 2, 64) == REMAT_OK);
+    EXPECT_EQ_U64(pages_held(&b), (2 + 2 + 1) * LAYERS);
+    const float kept = remat_logits(b.s[0])[7];
+    remat_sequence_close(&b.s[1]);
+    EXPECT_EQ_U64(pages_held(&b), (2 + 1) * LAYERS);
+    EXPECT(remat_sequence_count(b.s[0]) == 100 && remat_logits(b.s[0])[7] == kept);
+    remat_sequence *again = NULL;
+    EXPECT(remat_sequence_open(&again, b.e, &b.err) == REMAT_OK);
+    EXPECT(remat_sequence_count(again) == 0);
+    check_intervals(again, 0, 0);
+    EXPECT(remat_sequence_open(&b.s[1], b.e, &b.err) == REMAT_E_FAILED);
+    EXPECT(b.err.message[0] != '\0');
+    remat_close(&b.e);
+}
+
+static void generation_says_why_it_ended(void) {
+    bench b;
+    remat_result r;
+    REQUIRE(open_bench(&b, 1, REMAT_ALL));
+    remat_generation how = {
+        .token_count = 5, .ignore_end = true, .sampling = remat_sampling_default()};
+    EXPECT(remat_generate(&r, b.s[0], tokens, 100, &how, &b.err) == REMAT_OK);
+    EXPECT(r.finish == REMAT_FINISH_LENGTH && r.token_count == 5 && r.prompt_count == 100);
+    EXPECT_EQ_U64(remat_sequence_count(b.s[0]), 104); /* the last one's logits are for nobody */
+    how.token_count = 1000;
+    EXPECT(remat_generate(&r, b.s[0], tokens, 200, &how, &b.err) == REMAT_OK);
+    EXPECT(r.finish == REMAT_FINISH_CONTEXT);
+    EXPECT_EQ_U64(remat_sequence_count(b.s[0]), CONTEXT);
+    EXPECT_EQ_U64(r.token_count, CONTEXT - 304 + 1); /* the last does not need a place */
+    EXPECT(remat_generate(&r, b.s[0], tokens, 1, &how, &b.err) == REMAT_E_CONTEXT);
+    how.sampling.top_p = 2;
+    EXPECT(remat_generate(&r, b.s[0], tokens, 1, &how, &b.err) == REMAT_E_USAGE);
+    EXPECT_EQ_U64(remat_sequence_count(b.s[0]), CONTEXT);
+    remat_close(&b.e);
+}
+
+int main(int argc, char **argv) {
+    return RM_RUN(argc, argv, T(all_stays_cached), T(a_limit_drops_the_first_pages),
+                  T(nothing_stays_cached), T(scoring_keeps_nothing), T(sequences_are_apart),
+                  T(generation_says_why_it_ended));
+}
