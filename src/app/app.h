@@ -11,6 +11,7 @@ int app_score(const app_args *args, remat_error *err);
 int app_plan(const app_args *args, remat_error *err);
 int app_info(const app_args *args, remat_error *err);
 int app_tokenize(const app_args *args, remat_error *err);
+int app_template(const app_args *args, remat_error *err);
 int app_detokenize(const app_args *args, remat_error *err);
 
 /* Opens the model of the command; Ctrl-C cancels it from now on. One engine at a time. */
@@ -24,6 +25,9 @@ size_t app_context_cap(const remat_engine *e, const app_args *args, size_t most)
  * context, or -c. */
 int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, unsigned flags,
                      remat_error *err);
+
+/* Bytes of the file of --template, or the name of --chat-template; NULL without either. */
+int app_template_source(app_text *out, remat_engine *e, const app_args *args, remat_error *err);
 
 /* The members "memory" and "cache" of a JSON document; s may be NULL. */
 void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s);

@@ -24,16 +24,34 @@ typedef struct option {
 
 enum {
     ENGINE = APP_RUN | APP_SCORE,
-    ALL = APP_RUN | APP_SCORE | APP_INFO | APP_TOKENIZE | APP_DETOKENIZE | APP_PLAN,
+    ALL = APP_RUN | APP_SCORE | APP_INFO | APP_TOKENIZE | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
+    VOCABULARY = APP_RUN | APP_SCORE | APP_TOKENIZE | APP_DETOKENIZE,
     INPUT = APP_RUN | APP_SCORE | APP_TOKENIZE,
 };
 
 static const option options[] = {
     {{"-m", "--model"}, ALL, TEXT, AT(model), "FILE", "model (GGUF)"},
     {{"-p", "--prompt"}, INPUT, TEXT, AT(prompt), "TEXT", "text"},
-    {{"-f", "--file"}, INPUT, TEXT, AT(file), "FILE", "text from a file (- : standard input)"},
+    {{"-f", "--file"},
+     INPUT | APP_TEMPLATE,
+     TEXT,
+     AT(file),
+     "FILE",
+     "text (or variables) from a file (- : standard input)"},
     {{"--tokens"}, ENGINE | APP_DETOKENIZE, TEXT, AT(tokens), "FILE", "token ids from a file"},
     {{"--system", "-sys"}, APP_RUN, TEXT, AT(system), "TEXT", "system message"},
+    {{"--template", "--chat-template-file"},
+     APP_RUN | APP_TEMPLATE,
+     TEXT,
+     AT(template_file),
+     "FILE",
+     "chat template (Jinja) in place of the model's"},
+    {{"--chat-template"},
+     APP_RUN | APP_TEMPLATE,
+     TEXT,
+     AT(template_name),
+     "NAME",
+     "a built-in one: chatml llama2 llama3 gemma phi3 mistral plain"},
     {{"--raw"}, APP_RUN, FLAG, AT(raw), NULL, "the prompt as it is, no chat format"},
     {{"-n", "--predict", "--n-predict"},
      APP_RUN,
@@ -103,6 +121,12 @@ static const option options[] = {
      NULL,
      "control tokens in the text stay text"},
     {{"--no-bos"}, APP_TOKENIZE | APP_SCORE, FLAG, AT(no_bos), NULL, "no begin-of-text token"},
+    {{"--pre"},
+     VOCABULARY,
+     TEXT,
+     AT(pre),
+     "NAME",
+     "how the tokenizer cuts text, if the file is wrong"},
     {{"--kernels"}, ENGINE | APP_PLAN, TEXT, AT(kernels), "SET", "ref, avx2 or avx512"},
     {{"--stats"}, ENGINE, FLAG, AT(stats), NULL, "where the bytes and seconds went, on stderr"},
     {{"--json"}, ALL, FLAG, AT(json), NULL, "one JSON document on standard output"},
@@ -122,6 +146,8 @@ static const struct {
     {"plan", APP_PLAN, "-m MODEL [-c N] [--memory SIZE]", "what a context will take"},
     {"info", APP_INFO, "-m MODEL", "metadata and tensors of a file"},
     {"tokenize", APP_TOKENIZE, "-m MODEL (-p TEXT | -f FILE)", "token ids of a text"},
+    {"template", APP_TEMPLATE, "(-m MODEL | --template FILE) [-f VARIABLES.json]",
+     "what a chat template makes"},
     {"detokenize", APP_DETOKENIZE, "-m MODEL --tokens FILE", "text of token ids"},
 };
 
@@ -274,7 +300,9 @@ static int find_command(app_args *args, int argc, char **argv, remat_error *err)
 
 static int check(const app_args *args, remat_error *err) {
     if (args->help) return REMAT_OK;
-    if (args->model == NULL)
+    const bool needs_model = args->command != APP_TEMPLATE ||
+                             (args->template_file == NULL && args->template_name == NULL);
+    if (args->model == NULL && needs_model)
         return rm_fail(err, REMAT_E_USAGE, "-m: no model given; name a GGUF file");
     const int inputs =
         (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) + args->from_stdin;
@@ -286,7 +314,7 @@ static int check(const app_args *args, remat_error *err) {
 
 static int parse_options(app_args *args, int argc, char **argv, remat_error *err) {
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "-") == 0 && (args->command & INPUT)) {
+        if (strcmp(argv[i], "-") == 0 && (args->command & (INPUT | APP_TEMPLATE))) {
             args->from_stdin = true;
             continue;
         }

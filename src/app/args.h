@@ -18,6 +18,7 @@ typedef enum app_command {
     APP_TOKENIZE = 1 << 3,
     APP_DETOKENIZE = 1 << 4,
     APP_PLAN = 1 << 5,
+    APP_TEMPLATE = 1 << 6,
 } app_command;
 
 typedef struct app_args {
@@ -28,6 +29,8 @@ typedef struct app_args {
     uint32_t threads;      /* 0: chosen */
     /* input */
     const char *prompt, *file, *tokens, *system;
+    const char *template_file, *template_name; /* --template, --chat-template */
+    const char *pre;                           /* the tokenizer's way to cut text */
     bool raw, from_stdin, no_special, no_bos;
     /* context and cache */
     uint32_t context, predict, chunk_rows, batch, resident; /* APP_UNSET_U32: not given */

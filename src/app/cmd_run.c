@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PREDICT_DEFAULT = 1024 };
@@ -47,24 +48,60 @@ static bool on_token(void *user, uint32_t id, const float *logits) {
                                             &a->logits_error) == REMAT_OK;
 }
 
-/* The prompt's ids: as they are, or in the model's chat format. */
+static bool to_text(void *user, const char *bytes, size_t count) {
+    app_text *t = user;
+    memcpy(t->bytes + t->count, bytes, count);
+    t->count += count;
+    return true;
+}
+
+/* The template's variables: {"messages": [..], "add_generation_prompt": true}. */
+static int variables(app_text *out, remat_engine *e, const app_args *args, const app_text *user,
+                     remat_error *err) {
+    const size_t system = args->system != NULL ? strlen(args->system) : 0;
+    char window[512];
+    rm_buf b;
+    rm_json j;
+    /* A byte takes at most six in JSON (\u0000). */
+    RM_TRY(app_alloc(&out->bytes, e, 6 * (user->count + system) + 256, 1, err));
+    out->count = 0;
+    rm_buf_start(&b, window, sizeof window, to_text, out);
+    rm_json_start(&j, &b);
+    rm_json_open(&j, NULL, '{');
+    rm_json_open(&j, "messages", '[');
+    for (int i = args->system != NULL ? 0 : 1; i < 2; i++) {
+        rm_json_open(&j, NULL, '{');
+        rm_json_string(&j, "role", i == 0 ? "system" : "user");
+        rm_json_text(&j, "content", i == 0 ? args->system : user->bytes,
+                     i == 0 ? system : user->count);
+        rm_json_close(&j, '}');
+    }
+    rm_json_close(&j, ']');
+    rm_json_bool(&j, "add_generation_prompt", true);
+    rm_json_close(&j, '}');
+    rm_buf_flush(&b);
+    return REMAT_OK;
+}
+
+/* The prompt's ids: as they are, or as the model's chat template has them. */
 static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args, remat_error *err) {
     if (args->raw || args->tokens != NULL) {
         if (args->system != NULL)
             return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
         return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_BOS, err);
     }
-    app_text text;
-    remat_message messages[2];
-    size_t count = 0;
+    app_text text, json, source;
     RM_TRY(app_read_text(&text, e, args, err));
-    if (args->system != NULL)
-        messages[count++] = (remat_message){"system", args->system, strlen(args->system)};
-    messages[count++] = (remat_message){"user", text.bytes, text.count};
-    const size_t most = text.count + (args->system != NULL ? strlen(args->system) : 0) + 64;
-    const size_t cap = app_context_cap(e, args, most);
+    RM_TRY(variables(&json, e, args, &text, err));
+    RM_TRY(app_template_source(&source, e, args, err));
+    const remat_chat chat = {.variables = json.bytes,
+                             .variable_bytes = json.count,
+                             .source = source.bytes,
+                             .source_bytes = source.count,
+                             .now = (int64_t)time(NULL)};
+    const size_t cap = app_context_cap(e, args, SIZE_MAX);
     RM_TRY(app_alloc(&out->ids, e, cap, sizeof *out->ids, err));
-    return remat_tokenize_chat(out->ids, cap, &out->count, e, messages, count, err);
+    return remat_tokenize_chat(out->ids, cap, &out->count, e, &chat, err);
 }
 
 /* -c, or what prompt and answer need, at most the model's. */

@@ -15,7 +15,7 @@ enum { WINDOW_BYTES = 64 << 10 };
 int app_alloc(void *out, remat_engine *e, size_t count, size_t size, remat_error *err) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > INT64_MAX) bytes = INT64_MAX;
-    RM_TRY(remat_claim(e, (int64_t)bytes, err));
+    if (e != NULL) RM_TRY(remat_claim(e, (int64_t)bytes, err));
     void *p = calloc(bytes > 0 ? bytes : 1, 1);
     if (p == NULL) return rm_fail(err, REMAT_E_BUDGET, "memory: no room for %zu bytes", bytes);
     memcpy(out, &p, sizeof p);
@@ -30,7 +30,7 @@ static int read_stream(app_text *out, remat_engine *e, int fd, const char *name,
         if (app_interrupted()) return rm_fail(err, REMAT_E_CANCELED, "interrupted");
         if (out->count == cap) {
             const size_t more = cap == 0 ? WINDOW_BYTES : cap;
-            RM_TRY(remat_claim(e, (int64_t)more, err));
+            if (e != NULL) RM_TRY(remat_claim(e, (int64_t)more, err));
             char *p = realloc(out->bytes, cap + more);
             if (p == NULL) return rm_fail(err, REMAT_E_BUDGET, "memory: no room for %s", name);
             out->bytes = p;
@@ -44,7 +44,7 @@ static int read_stream(app_text *out, remat_engine *e, int fd, const char *name,
     }
 }
 
-static int read_file(app_text *out, remat_engine *e, const char *path, remat_error *err) {
+int app_read_file(app_text *out, remat_engine *e, const char *path, remat_error *err) {
     struct stat st;
     const char *name = rm_path_tail(path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -73,7 +73,7 @@ int app_read_text(app_text *out, remat_engine *e, const app_args *args, remat_er
         memcpy(out->bytes, args->prompt, out->count);
         return REMAT_OK;
     }
-    if (args->file != NULL) return read_file(out, e, args->file, err);
+    if (args->file != NULL) return app_read_file(out, e, args->file, err);
     if (args->from_stdin || !isatty(STDIN_FILENO))
         return read_stream(out, e, STDIN_FILENO, "standard input", err);
     return rm_fail(err, REMAT_E_USAGE,

@@ -48,6 +48,7 @@ int app_open(remat_engine **out, const app_args *args, bool index_only, remat_er
     o.memory_bytes = args->memory_bytes;
     o.thread_count = args->threads;
     o.kernels = args->kernels;
+    o.pre = args->pre;
     o.index_only = index_only;
     o.progress = app_progress;
     RM_TRY(remat_open(out, args->model, &o, err));
@@ -73,6 +74,8 @@ static int run(const app_args *args, remat_error *err) {
         return app_info(args, err);
     case APP_TOKENIZE:
         return app_tokenize(args, err);
+    case APP_TEMPLATE:
+        return app_template(args, err);
     case APP_DETOKENIZE:
         return app_detokenize(args, err);
     }

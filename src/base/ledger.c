@@ -94,6 +94,11 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
     return REMAT_OK;
 }
 
+uint64_t rm_ledger_room(const rm_ledger *l) {
+    const uint64_t at = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1), gap = at - l->carved;
+    return room(l) > gap ? room(l) - gap : 0;
+}
+
 int rm_ledger_borrow(void *out, rm_ledger *l, uint64_t bytes, remat_error *err) {
     RM_ASSERT(l->phase == RM_LEDGER_BUILD);
     RM_ASSERT(!l->borrowed);

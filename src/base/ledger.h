@@ -71,6 +71,9 @@ int rm_ledger_set_program(rm_ledger *l, uint64_t program_bytes, remat_error *err
 int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count, uint64_t size,
                     remat_error *err);
 
+/* Bytes that rm_ledger_borrow() could lend now. */
+uint64_t rm_ledger_room(const rm_ledger *l);
+
 /* Lends the free end for a moment: page-aligned, contents undefined. One loan at a time, no carve
  * while it is out; the memory goes back to the system when it is returned.
  * Errors: REMAT_E_BUDGET, with what would have been enough in minimum_bytes. */

@@ -21,6 +21,7 @@ enum {
     RM_VOCABULARY_MAX = 1 << 22,
     RM_CONTEXT_MAX = 1 << 24, /* positions: angles stay exact to 2^-29 up to here (rope.c) */
     RM_SEQUENCES_MAX = 256,
+    RM_EXPERTS_MAX = 1024,
 
     RM_GGUF_KEYS_MAX = 1 << 16,    /* metadata keys of a file */
     RM_GGUF_TENSORS_MAX = 1 << 17, /* tensors of a file */

@@ -36,7 +36,7 @@ struct remat_engine {
     uint32_t thread_count;
     char path[128];               /* the end of it: file.path, for messages */
     uint64_t program_bytes;       /* measured once: a plan and the start after it agree */
-    uint64_t claimed_bytes; /* of the caller: remat_claim() */
+    uint64_t claimed_bytes;       /* of the caller: remat_claim() */
     uint64_t open_resident_bytes; /* of the process, before anything was carved */
     atomic_bool cancel;
     /* From remat_start() on: */

@@ -1,70 +1,70 @@
 /* layer.c: see layer.h. The phases stand in the order in which they run. Part: engine. */
 #include "engine/layer.h"
 #include "engine/attention.h"
+#include "engine/pass.h"
 
 #include <string.h>
 
-/* What the phases of one call share. */
-typedef struct pass {
-    const rm_layer_job *job;
-    const rm_layer *weights;
-    rm_inputs in, mid;
-    rm_product q, k, v, out; /* their results are tiles */
-    bool keys, rest;
-} pass;
-
-/* Rows are handed out by groups of 16, single rows when there are few. */
-static uint32_t row_items(const pass *p) {
-    const uint32_t n = p->job->chunk->row_count;
-    return n <= RM_GROUP ? n : (n + RM_GROUP - 1) / RM_GROUP;
-}
-
-static uint32_t item_rows(const pass *p, uint32_t item, uint32_t *first) {
+uint32_t rm_pass_item(const rm_pass *p, uint32_t item, uint32_t *first) {
     const uint32_t n = p->job->chunk->row_count;
     *first = n <= RM_GROUP ? item : item * RM_GROUP;
     return n <= RM_GROUP ? 1 : rm_group_rows(n, *first);
 }
 
-static void for_rows(pass *p, rm_task_fn *fn) {
-    /* A handful of rows is less work than waking the others. */
-    const uint32_t n = row_items(p);
-    if (p->job->chunk->row_count <= 2) {
-        for (uint32_t i = 0; i < n; i++)
-            fn(p, i, 0);
-    } else {
-        rm_threads_for(p->job->threads, n, 1, fn, p);
+void rm_pass_rows(rm_pass *p, rm_task_fn *fn) {
+    const uint32_t rows = p->job->chunk->row_count;
+    const uint32_t items = rows <= RM_GROUP ? rows : (rows + RM_GROUP - 1) / RM_GROUP;
+    if (rows > 2) {
+        rm_threads_for(p->job->threads, items, 1, fn, p);
+        return;
     }
+    for (uint32_t i = 0; i < items; i++) /* less work than waking the others */
+        fn(p, i, 0);
 }
 
-static float *hidden_of(const pass *p, uint32_t row) {
+float *rm_pass_hidden(const rm_pass *p, uint32_t row) {
     return p->job->hidden + (size_t)p->job->chunk->hidden_row[row] * p->job->model->shape.dim;
 }
 
-static void norm_into(pass *p, uint32_t row, const rm_vector *norm, const rm_scratch_thread *t) {
+void rm_pass_norm(rm_pass *p, uint32_t row, uint32_t to, const rm_vector *norm,
+                  const rm_scratch_thread *t) {
     const rm_shape *s = &p->job->model->shape;
-    p->job->kernels->rms_norm(t->row[0], hidden_of(p, row), norm->at, s->dim, s->norm_epsilon);
-    rm_inputs_put(p->job->kernels, &p->in, row, 0, s->dim, t->row[0], t->row[1]);
+    p->job->kernels->rms_norm(t->row[0], rm_pass_hidden(p, row), norm->at, s->dim, s->norm_epsilon);
+    rm_inputs_put(p->job->kernels, &p->in, to, 0, s->dim, t->row[0], t->row[1]);
+}
+
+void rm_pass_add(const rm_pass *p, uint32_t row, const rm_vector *norm,
+                 const rm_scratch_thread *t) {
+    const rm_shape *s = &p->job->model->shape;
+    const rm_kernels *kernels = p->job->kernels;
+    float *out = t->row[0];
+    rm_product_row(out, kernels, &p->out, row, t->row[1]);
+    if (norm->at != NULL) kernels->rms_norm(out, out, norm->at, s->dim, s->norm_epsilon);
+    kernels->add(rm_pass_hidden(p, row), out, s->dim);
 }
 
 static void attn_norm_rows(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
+    rm_pass *p = user;
     uint32_t first;
-    const uint32_t n = item_rows(p, item, &first);
+    const uint32_t n = rm_pass_item(p, item, &first);
     for (uint32_t r = first; r < first + n; r++)
-        norm_into(p, r, &p->weights->attn_norm, &p->job->work->threads[thread]);
+        rm_pass_norm(p, r, r, &p->weights->attn_norm, &p->job->work->threads[thread]);
 }
 
 /* --- Q, K and V rows: bias, rotary, to their places ---------------------------------------- */
 
-static void rotate(const pass *p, float *head, const rm_scratch_thread *t) {
+/* A head of Q or K as attention wants it: its norm, where the model has one, and rotary. */
+static void shape_head(const rm_pass *p, float *head, const rm_vector *norm,
+                       const rm_scratch_thread *t) {
     const rm_shape *s = &p->job->model->shape;
     const rm_kernels *kernels = p->job->kernels;
+    if (norm->at != NULL) kernels->rms_norm(head, head, norm->at, s->head_dim, s->norm_epsilon);
     (s->rope_style == RM_ROPE_PAIRS ? kernels->rope_pairs
                                     : kernels->rope_halves)(head, t->cos, t->sin, s->rope_dim / 2);
 }
 
 /* One row of results as plain floats, with its bias. */
-static void plain_row(const pass *p, float *out, const rm_product *y, uint32_t row,
+static void plain_row(const rm_pass *p, float *out, const rm_product *y, uint32_t row,
                       const rm_vector *bias, float *space) {
     rm_product_row(out, p->job->kernels, y, row, space);
     if (bias->at != NULL) p->job->kernels->add(out, bias->at, bias->count);
@@ -76,7 +76,7 @@ static void padded(float *out, const float *head, const rm_shape *s) {
     memset(out + s->head_dim, 0, (s->head_dim_padded - s->head_dim) * sizeof *out);
 }
 
-static void key_row(const pass *p, uint32_t row, uint32_t sequence, const rm_scratch_thread *t) {
+static void key_row(const rm_pass *p, uint32_t row, uint32_t sequence, const rm_scratch_thread *t) {
     const rm_shape *s = &p->job->model->shape;
     const rm_cache *cache = p->job->cache;
     const uint32_t position = p->job->chunk->position[row];
@@ -87,7 +87,7 @@ static void key_row(const pass *p, uint32_t row, uint32_t sequence, const rm_scr
     uint8_t *page = rm_cache_page(cache, sequence, p->job->layer, position / RM_PAGE_TOKENS);
     RM_ASSERT(page != NULL);
     for (uint32_t h = 0; h < s->kv_head_count; h++) {
-        rotate(p, k + h * s->head_dim, t);
+        shape_head(p, k + h * s->head_dim, &p->weights->k_norm, t);
         padded(k_head, k + h * s->head_dim, s);
         padded(v_head, v + h * s->head_dim, s);
         p->job->kernels->page_put(page + h * cache->head_bytes, cache->shape.format,
@@ -95,17 +95,17 @@ static void key_row(const pass *p, uint32_t row, uint32_t sequence, const rm_scr
     }
 }
 
-static void query_row(const pass *p, uint32_t row, const rm_scratch_thread *t) {
+static void query_row(const rm_pass *p, uint32_t row, const rm_scratch_thread *t) {
     const rm_shape *s = &p->job->model->shape;
     const uint32_t group = s->head_count / s->kv_head_count, rows = p->job->chunk->row_count;
-    const float scale = rm_attention_scale(s->head_dim);
+    const float scale = rm_attention_scale(s->attention_dim);
     float *q = t->row[0];
     plain_row(p, q, &p->q, row, &p->weights->bq, t->row[1]);
     for (uint32_t h = 0; h < s->head_count; h++) {
         float *head = q + h * s->head_dim;
         float *out = p->job->work->query +
                      (((size_t)(h / group) * rows + row) * group + h % group) * s->head_dim_padded;
-        rotate(p, head, t);
+        shape_head(p, head, &p->weights->q_norm, t);
         for (uint32_t i = 0; i < s->head_dim; i++)
             head[i] *= scale;
         padded(out, head, s);
@@ -120,20 +120,21 @@ static uint32_t sequence_of(const rm_chunk *c, uint32_t row) {
 }
 
 static void head_rows(void *user, uint32_t item, uint32_t thread) {
-    const pass *p = user;
+    const rm_pass *p = user;
     const rm_shape *s = &p->job->model->shape;
     const rm_scratch_thread *t = &p->job->work->threads[thread];
+    const rm_rope *rope = &p->job->model->rope[p->weights->rope];
     uint32_t first;
-    const uint32_t n = item_rows(p, item, &first);
+    const uint32_t n = rm_pass_item(p, item, &first);
     for (uint32_t r = first; r < first + n; r++) {
-        p->job->kernels->rope_angles(t->cos, t->sin, p->job->model->rope_frequency, s->rope_dim / 2,
-                                     p->job->chunk->position[r], s->rope_scale);
+        p->job->kernels->rope_angles(t->cos, t->sin, rope->frequency, s->rope_dim / 2,
+                                     p->job->chunk->position[r], rope->scale);
         if (p->keys) key_row(p, r, sequence_of(p->job->chunk, r), t);
         if (p->rest) query_row(p, r, t);
     }
 }
 
-static void project(pass *p) {
+static void project(rm_pass *p) {
     const rm_shape *s = &p->job->model->shape;
     const rm_work *w = p->job->work;
     const rm_layer *y = p->weights;
@@ -151,19 +152,19 @@ static void project(pass *p) {
     for (uint32_t i = 0; i < count; i++)
         mask |= 1u << products[i].input;
     p->in = rm_work_in(w, mask, rows, s->dim);
-    for_rows(p, attn_norm_rows);
+    rm_pass_rows(p, attn_norm_rows);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->in, products, count);
-    for_rows(p, head_rows);
+    rm_pass_rows(p, head_rows);
 }
 
 /* --- attention's output, wo, the first residual --------------------------------------------- */
 
 static void attended_rows(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
+    rm_pass *p = user;
     const rm_shape *s = &p->job->model->shape;
     const uint32_t q = s->head_count * s->head_dim;
     uint32_t first;
-    const uint32_t n = item_rows(p, item, &first);
+    const uint32_t n = rm_pass_item(p, item, &first);
     for (uint32_t r = first; r < first + n; r++) {
         rm_attention_finish(p->job, r, thread);
         rm_inputs_put(p->job->kernels, &p->mid, r, 0, q, rm_attention_out(p->job, r),
@@ -171,95 +172,38 @@ static void attended_rows(void *user, uint32_t item, uint32_t thread) {
     }
 }
 
-static void add_row(const pass *p, uint32_t row, const rm_scratch_thread *t) {
-    rm_product_row(t->row[0], p->job->kernels, &p->out, row, t->row[1]);
-    p->job->kernels->add(hidden_of(p, row), t->row[0], p->job->model->shape.dim);
-}
-
 static void ffn_norm_rows(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
+    rm_pass *p = user;
     const rm_scratch_thread *t = &p->job->work->threads[thread];
     uint32_t first;
-    const uint32_t n = item_rows(p, item, &first);
+    const uint32_t n = rm_pass_item(p, item, &first);
     for (uint32_t r = first; r < first + n; r++) {
-        add_row(p, r, t);
-        norm_into(p, r, &p->weights->ffn_norm, t);
+        rm_pass_add(p, r, &p->weights->post_attn_norm, t);
+        rm_pass_norm(p, r, r, &p->weights->ffn_norm, t);
     }
 }
 
-static void attend(pass *p) {
+static void attend(rm_pass *p) {
     const rm_layer *y = p->weights;
     const rm_shape *s = &p->job->model->shape;
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count;
     rm_attention_run(p->job);
     p->mid = rm_work_mid(w, rm_input_bit(&y->wo, true), rows, s->head_count * s->head_dim);
-    for_rows(p, attended_rows);
+    rm_pass_rows(p, attended_rows);
     float *at = w->out;
     p->out = rm_product_make(&y->wo, true, rows, &at);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
-    p->in =
-        rm_work_in(w, rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false), rows, s->dim);
-    for_rows(p, ffn_norm_rows);
-}
-
-/* --- feed-forward ----------------------------------------------------------------------------- */
-
-/* RM_UNIT outputs of gate and up for all rows; their product goes on as input of down at once, so
- * the f32 results never leave this core's cache. */
-static void gated_unit(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
-    const rm_scratch_thread *t = &p->job->work->threads[thread];
-    const rm_matrix *const w[2] = {&p->weights->gate, &p->weights->up};
-    const uint32_t rows = p->job->chunk->row_count, width = w[0]->outputs;
-    const uint32_t first = item * RM_UNIT, left = width - first;
-    const uint32_t n = left < RM_UNIT ? left : RM_UNIT, strips = rm_strips(n);
-    rm_out y[2];
-    for (int i = 0; i < 2; i++) {
-        y[i] = (rm_out){.at = t->tile[i], .row_count = rows, .strips = strips};
-        const rm_acts *x = &p->in.kind[rm_input_of(w[i], false)];
-        for (uint32_t j = 0; j < strips; j++) {
-            const uint32_t strip = first / RM_LANES + j;
-            p->job->kernels->matmul[w[i]->format](
-                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, x, t->matmul);
-        }
-    }
-    for (uint32_t r = 0; r < rows; r++) {
-        float gate[RM_UNIT], up[RM_UNIT];
-        rm_out_row(gate, &y[0], r, 0, strips);
-        rm_out_row(up, &y[1], r, 0, strips);
-        p->job->kernels->swiglu(gate, gate, up, n);
-        rm_inputs_put(p->job->kernels, &p->mid, r, first, n, gate, up);
-    }
-}
-
-static void residual_rows(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
-    uint32_t first;
-    const uint32_t n = item_rows(p, item, &first);
-    for (uint32_t r = first; r < first + n; r++)
-        add_row(p, r, &p->job->work->threads[thread]);
-}
-
-static void feed_forward(pass *p) {
-    const rm_layer *y = p->weights;
-    const rm_work *w = p->job->work;
-    const uint32_t rows = p->job->chunk->row_count, width = y->gate.outputs;
-    p->mid = rm_work_mid(w, rm_input_bit(&y->down, false), rows, width);
-    const uint32_t units = (width + RM_UNIT - 1) / RM_UNIT;
-    rm_threads_for(p->job->threads, units, rm_batch_of(p->job->threads, units, rows), gated_unit,
-                   p);
-    float *at = w->out;
-    p->out = rm_product_make(&y->down, false, rows, &at);
-    rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
-    for_rows(p, residual_rows);
+    p->in = rm_work_in(w, rm_feed_forward_mask(y), rows, s->dim);
+    rm_pass_rows(p, ffn_norm_rows);
 }
 
 void rm_layer_run(const rm_layer_job *job, bool keys, bool rest) {
-    pass p = {.job = job, .weights = &job->model->layers[job->layer], .keys = keys, .rest = rest};
+    rm_pass p = {
+        .job = job, .weights = &job->model->layers[job->layer], .keys = keys, .rest = rest};
     RM_ASSERT(job->chunk->row_count > 0 && job->chunk->row_count <= job->work->chunk_rows);
     project(&p);
     if (!rest) return;
     attend(&p);
-    feed_forward(&p);
+    rm_feed_forward(&p);
 }

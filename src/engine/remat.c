@@ -64,7 +64,8 @@ static int open_file(remat_engine *e, const char *path, remat_error *err) {
     RM_TRY(rm_model_bind(&e->model, &e->ledger, &e->gguf, err));
     RM_TRY(
         rm_ledger_carve(&e->tokenizer, &e->ledger, RM_ACCOUNT_TEXT, 1, rm_tokenizer_bytes(), err));
-    RM_TRY(rm_tokenizer_layout(e->tokenizer, &e->ledger, &e->gguf, err));
+    const rm_tokenizer_options how = {.pre = e->options.pre};
+    RM_TRY(rm_tokenizer_layout_with(e->tokenizer, &e->ledger, &e->gguf, &how, err));
     return rm_tokenizer_load(e->tokenizer, &e->gguf, err);
 }
 

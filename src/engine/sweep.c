@@ -72,9 +72,11 @@ static void embed_item(void *user, uint32_t item, uint32_t thread) {
     for (uint32_t i = first; i < first + n; i++) {
         const uint32_t token = s->rows[i].token;
         if (s->rows[i].first_layer > 0) continue;
-        rm_unpack_row(s->hidden + (size_t)i * w->k, w->format,
-                      w->strips + (size_t)(token / RM_LANES) * w->strip_bytes, token % RM_LANES,
-                      w->k);
+        float *x = s->hidden + (size_t)i * w->k;
+        rm_unpack_row(x, w->format, w->strips + (size_t)(token / RM_LANES) * w->strip_bytes,
+                      token % RM_LANES, w->k);
+        for (uint32_t k = 0; s->model->shape.embedding_scale != 1 && k < w->k; k++)
+            x[k] *= s->model->shape.embedding_scale;
     }
 }
 

@@ -54,60 +54,6 @@ int remat_tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e, co
     return status;
 }
 
-typedef struct chat {
-    remat_engine *e;
-    uint32_t *out;
-    size_t cap, count;
-    loan l;
-} chat;
-
-/* marks: the text is ours and may hold control tokens. */
-static int put(chat *c, const char *text, size_t bytes, bool marks, remat_error *err) {
-    size_t n = 0;
-    RM_TRY(rm_tokenize(c->l.ids, &n, c->e->tokenizer, text, bytes, marks ? RM_TOKENIZE_SPECIAL : 0,
-                       c->l.work, err));
-    append(c->out, c->cap, &c->count, c->l.ids, n);
-    return REMAT_OK;
-}
-
-static int put_mark(chat *c, const char *text, remat_error *err) {
-    return put(c, text, strlen(text), true, err);
-}
-
-static int put_turns(chat *c, const remat_message *messages, size_t n, bool marks,
-                     remat_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        if (marks) RM_TRY(put_mark(c, "<|im_start|>", err));
-        if (marks) RM_TRY(put(c, messages[i].role, strlen(messages[i].role), false, err));
-        if (marks) RM_TRY(put_mark(c, "\n", err));
-        RM_TRY(put(c, messages[i].text, messages[i].bytes, false, err));
-        if (marks) RM_TRY(put_mark(c, "<|im_end|>\n", err));
-    }
-    return marks ? put_mark(c, "<|im_start|>assistant\n", err) : REMAT_OK;
-}
-
-int remat_tokenize_chat(uint32_t *out, size_t cap, size_t *count, remat_engine *e,
-                        const remat_message *messages, size_t message_count, remat_error *err) {
-    static const char start[] = "<|im_start|>", end[] = "<|im_end|>";
-    size_t longest = sizeof "<|im_start|>assistant\n";
-    for (size_t i = 0; i < message_count; i++) {
-        const size_t role = strlen(messages[i].role);
-        if (messages[i].bytes > longest) longest = messages[i].bytes;
-        if (role > longest) longest = role;
-    }
-    chat c = {.e = e, .out = out, .cap = cap};
-    RM_TRY(borrow(&c.l, e, longest, err));
-    const bool marks = rm_token_find(e->tokenizer, start, sizeof start - 1) != RM_TOKEN_NONE &&
-                       rm_token_find(e->tokenizer, end, sizeof end - 1) != RM_TOKEN_NONE;
-    const int32_t bos = rm_token_bos(e->tokenizer);
-    if (!marks && bos != RM_TOKEN_NONE) append(out, cap, &c.count, &(uint32_t){(uint32_t)bos}, 1);
-    int status = put_turns(&c, messages, message_count, marks, err);
-    if (status == REMAT_OK) status = too_many(c.count, cap, err);
-    rm_ledger_return(&e->ledger);
-    if (status == REMAT_OK) *count = c.count;
-    return status;
-}
-
 size_t remat_token_text(char *out, size_t cap, const remat_engine *e, uint32_t id, bool special,
                         bool first) {
     if (e->tokenizer == NULL || id >= rm_tokenizer_vocabulary(e->tokenizer)) return 0;

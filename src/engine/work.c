@@ -12,6 +12,7 @@ static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
         const rm_layer *y = &m->layers[i];
         *in |= rm_input_bit(&y->wq, true) | rm_input_bit(&y->wk, true) | rm_input_bit(&y->wv, true);
         *in |= rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false);
+        if (y->router.source != NULL) *in |= rm_input_bit(&y->router, true);
         *mid |= rm_input_bit(&y->wo, true) | rm_input_bit(&y->down, false);
     }
 }
@@ -77,14 +78,19 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     /* Tiles are padded to 16 outputs and may be of two rows for one (RM_INPUT_FINE); attention's
      * output is narrower than the three together. */
     const uint64_t heads = 2 * (uint64_t)RM_LANES * (rm_strips(q) + 2ull * rm_strips(kv));
-    const uint32_t widest = rm_pad_k(larger(larger(s->dim, q), larger(kv, s->feed_forward)));
+    const uint32_t most = larger(larger(s->dim, q), larger(kv, s->feed_forward));
+    const uint32_t widest = rm_pad_k(larger(most, s->expert_count));
+    const uint32_t out = rm_strips(larger(s->dim, s->expert_count));
+    const uint64_t routed = s->expert_count > 0 ? rows : 0;
     RM_TRY(rm_ledger_carve(&w->heads, l, a, rows * heads, sizeof(float), err));
-    RM_TRY(rm_ledger_carve(&w->out, l, a, 2 * rows * RM_LANES * rm_strips(s->dim), sizeof(float),
-                           err));
+    RM_TRY(rm_ledger_carve(&w->out, l, a, 2 * rows * RM_LANES * out, sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->query, l, a, rows * s->head_count * s->head_dim_padded,
                            sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->split, l, a, state * w->span_count * s->head_count * RM_SPLIT_ROWS,
                            sizeof(float), err));
+    RM_TRY(rm_ledger_carve(&w->choices, l, a, routed * s->expert_used, sizeof *w->choices, err));
+    RM_TRY(rm_ledger_carve(&w->expert_rows, l, a, routed, sizeof *w->expert_rows, err));
+    RM_TRY(rm_ledger_carve(&w->expert_sum, l, a, routed * s->dim, sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->threads, l, a, thread_count, sizeof *w->threads, err));
     for (uint32_t i = 0; i < thread_count; i++) {
         rm_scratch_thread measured; /* while measuring there is no array to write to */

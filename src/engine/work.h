@@ -51,13 +51,22 @@ typedef struct rm_scratch_thread {
     float *cos, *sin;      /* rope_dim / 2 */
 } rm_scratch_thread;
 
+/* An expert of a row, or a row of an expert, and what its output counts there. */
+typedef struct rm_choice {
+    uint32_t index;
+    float weight;
+} rm_choice;
+
 typedef struct rm_work {
     uint32_t chunk_rows, thread_count, tile_queries, span_count;
     uint8_t *in, *mid;
     uint64_t in_at[RM_INPUT_COUNT]; /* where each kind's arrays begin in `in` */
     uint64_t mid_at[RM_INPUT_COUNT];
     float *heads, *out, *query;
-    float *split; /* [span][query head][row < RM_SPLIT_ROWS] states */
+    float *split;           /* [span][query head][row < RM_SPLIT_ROWS] states */
+    rm_choice *choices;     /* chunk x expert_used: experts */
+    rm_choice *expert_rows; /* rows gathered for one expert */
+    float *expert_sum;      /* chunk x dim */
     rm_scratch_thread *threads;
 } rm_work;
 

@@ -56,6 +56,10 @@ typedef struct rm_kernels {
      * e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
     void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
 
+    /* The same with GELU in its tanh form (Hendrycks and Gimpel, 2016), which is g * sigmoid(u):
+     * u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = exp(-|u|), then as above with the sign of u. */
+    void (*geglu)(float *out, const float *gate, const float *up, size_t n);
+
     /* x[i] += y[i]. */
     void (*add)(float *x, const float *y, size_t n);
 

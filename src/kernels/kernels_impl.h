@@ -176,6 +176,10 @@ INLINE void rm_job_range(const rm_attn_job *job, uint32_t *from, uint32_t *seen)
     }
 }
 
+/* 2 sqrt(2 / pi), and that times 0.044715. */
+#define RM_GELU_A 1.5957691216057308f
+#define RM_GELU_B 0.0713548162726009f
+
 /* --- sums --------------------------------------------------------------------------------- */
 
 /* 16 -> 8 -> 4 -> 2 -> 1. Destroys v. */

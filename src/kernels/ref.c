@@ -178,6 +178,13 @@ static void swiglu(float *out, const float *gate, const float *up, size_t n) {
     }
 }
 
+static void geglu(float *out, const float *gate, const float *up, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const float g = gate[i], u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = rm_exp(-fabsf(u));
+        out[i] = (u < 0 ? g * e : g) / (1.0f + e) * up[i];
+    }
+}
+
 static void add(float *x, const float *y, size_t n) {
     for (size_t i = 0; i < n; i++)
         x[i] += y[i];
@@ -271,6 +278,7 @@ void rm_kernels_init_ref(rm_kernels *t) {
         .act_put = act_put,
         .rms_norm = rms_norm,
         .swiglu = swiglu,
+        .geglu = geglu,
         .add = add,
         .rope_angles = rope_angles,
         .rope_pairs = rope_pairs,

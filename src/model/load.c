@@ -32,22 +32,26 @@ static void report(job *j, int status, const remat_error *from) {
     atomic_store(&j->failed, true);
 }
 
-static int read_strips(job *j, uint32_t first, uint32_t last, uint8_t *stage, remat_error *err) {
-    rm_matrix *w = j->matrix;
-    const uint64_t row_bytes = rm_gguf_row_bytes(w->format, w->k);
+/* Strips first .. last - 1 of matrix number `index` of the stack. */
+static int read_strips(job *j, uint32_t index, uint32_t first, uint32_t last, uint8_t *stage,
+                       remat_error *err) {
+    const rm_matrix w = rm_matrix_at(j->matrix, index);
+    const uint64_t row_bytes = rm_gguf_row_bytes(w.format, w.k);
     const uint32_t row = first * RM_LANES, end = last * RM_LANES;
-    const uint32_t rows = (end < w->outputs ? end : w->outputs) - row;
-    RM_TRY(
-        rm_file_read(j->gguf->file, stage, w->source->at + row * row_bytes, rows * row_bytes, err));
+    const uint32_t rows = (end < w.outputs ? end : w.outputs) - row;
+    const uint64_t file_row = (uint64_t)index * w.outputs + w.row_first + row;
+    RM_TRY(rm_file_read(j->gguf->file, stage, w.source->at + file_row * row_bytes, rows * row_bytes,
+                        err));
     for (uint32_t i = 0; i < rows; i += RM_LANES) {
         const uint32_t n = rows - i < RM_LANES ? rows - i : RM_LANES;
-        uint8_t *strip = w->strips + (size_t)(first + i / RM_LANES) * w->strip_bytes;
-        const int bad = rm_pack_strip(strip, w->format, stage + i * row_bytes, n, w->k);
+        uint8_t *strip = w.strips + (size_t)(first + i / RM_LANES) * w.strip_bytes;
+        const int bad = rm_pack_strip(strip, w.format, stage + i * row_bytes, n, w.k);
         if (bad >= 0) {
             return rm_fail(err, REMAT_E_MODEL,
-                           "%s: tensor %s, row %u: a weight is not a finite "
-                           "number; the file is damaged",
-                           j->gguf->file->path, w->source->name, row + i + (uint32_t)bad);
+                           "%s: tensor %s, row %llu: a weight is not a finite number; the file is "
+                           "damaged",
+                           j->gguf->file->path, w.source->name,
+                           (unsigned long long)(file_row + i + (uint32_t)bad));
         }
     }
     return REMAT_OK;
@@ -57,7 +61,9 @@ static void item(void *user, uint32_t index, uint32_t thread) {
     job *j = user;
     remat_error err = {0};
     const rm_load *how = j->how;
-    const uint32_t strips = rm_strips(j->matrix->outputs), first = index * j->strips_per_item;
+    const uint32_t strips = rm_strips(j->matrix->outputs);
+    const uint32_t items = (strips + j->strips_per_item - 1) / j->strips_per_item;
+    const uint32_t first = index % items * j->strips_per_item;
     const uint32_t most = first + j->strips_per_item, last = most < strips ? most : strips;
     if (atomic_load_explicit(&j->failed, memory_order_relaxed)) return;
     if (how->canceled(how->user)) {
@@ -65,7 +71,8 @@ static void item(void *user, uint32_t index, uint32_t thread) {
         report(j, REMAT_E_CANCELED, &err);
         return;
     }
-    const int status = read_strips(j, first, last, how->stage + thread * how->stage_bytes, &err);
+    const int status =
+        read_strips(j, index / items, first, last, how->stage + thread * how->stage_bytes, &err);
     if (status != REMAT_OK) report(j, status, &err);
     const uint64_t bytes = (uint64_t)(last - first) * j->matrix->strip_bytes;
     const uint64_t done = atomic_fetch_add(&j->done, bytes) + bytes;
@@ -79,8 +86,8 @@ static int load_matrix(job *j, rm_matrix *w) {
     j->strips_per_item = (uint32_t)(j->how->stage_bytes / strip_raw);
     RM_ASSERT(j->strips_per_item > 0);
     const uint32_t strips = rm_strips(w->outputs);
-    rm_threads_for(j->how->threads, (strips + j->strips_per_item - 1) / j->strips_per_item, 1, item,
-                   j);
+    const uint32_t items = (strips + j->strips_per_item - 1) / j->strips_per_item;
+    rm_threads_for(j->how->threads, w->count * items, 1, item, j);
     return j->status;
 }
 

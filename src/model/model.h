@@ -14,6 +14,10 @@
 #include "kernels/kernels.h"
 
 typedef enum rm_rope_style { RM_ROPE_PAIRS, RM_ROPE_HALVES } rm_rope_style;
+typedef enum rm_gate { RM_GATE_SILU, RM_GATE_GELU } rm_gate;
+
+/* Rotary tables: what most layers use, and what layers with a window use where that differs. */
+typedef enum rm_rope_table { RM_ROPE_MAIN, RM_ROPE_LOCAL, RM_ROPE_TABLES } rm_rope_table;
 
 typedef struct rm_shape {
     char architecture[64];
@@ -21,9 +25,15 @@ typedef struct rm_shape {
     uint32_t head_count, kv_head_count, head_dim;
     uint32_t head_dim_padded; /* to 16: the width of heads in pages and queries */
     float norm_epsilon;
+    float embedding_scale; /* of rows of the embedding; 1 */
+    rm_gate gate;
     rm_rope_style rope_style;
-    uint32_t rope_dim; /* rotated channels of a head, from the first on */
-    float rope_scale;  /* of cos and sin: yarn's attention factor, else 1 */
+    uint32_t rope_dim;      /* rotated channels of a head, from the first on */
+    uint32_t attention_dim; /* scores are divided by its root; head_dim for most */
+    double rope_local_base; /* base of RM_ROPE_LOCAL; 0: no layer uses it */
+    /* Mixture of experts: each row goes through expert_used of expert_count (0: dense), weighted
+     * by a softmax over the chosen. */
+    uint32_t expert_count, expert_used;
 } rm_shape;
 
 /* outputs rows of k weights, in strips. Without a source the model has no such matrix. */
@@ -31,9 +41,19 @@ typedef struct rm_matrix {
     const rm_gguf_tensor *source;
     rm_format format;
     uint32_t outputs, k;
+    uint32_t row_first; /* in the tensor: some files fuse matrices that are read apart */
+    uint32_t count;     /* equal matrices one after the other: experts; else 1 */
     size_t strip_bytes;
-    uint8_t *strips; /* rm_strips(outputs) x strip_bytes */
+    uint8_t *strips; /* count x rm_strips(outputs) x strip_bytes */
 } rm_matrix;
+
+/* Matrix `index` of the count in w. */
+static inline rm_matrix rm_matrix_at(const rm_matrix *w, uint32_t index) {
+    rm_matrix one = *w;
+    one.count = 1;
+    one.strips += (size_t)index * rm_strips(w->outputs) * w->strip_bytes;
+    return one;
+}
 
 typedef struct rm_vector {
     const rm_gguf_tensor *source; /* NULL: none */
@@ -42,14 +62,24 @@ typedef struct rm_vector {
 } rm_vector;
 
 typedef struct rm_layer {
-    uint32_t window;               /* tokens that attention sees, the newest included; 0: all */
-    rm_vector attn_norm, ffn_norm; /* dim */
-    rm_matrix wq, wk, wv;          /* heads * head_dim x dim */
-    rm_vector bq, bk, bv;          /* their biases, or none */
-    rm_matrix wo;                  /* dim x heads * head_dim */
-    rm_matrix gate, up;            /* feed_forward x dim */
-    rm_matrix down;                /* dim x feed_forward */
+    uint32_t window; /* tokens that attention sees, the newest included; 0: all */
+    rm_rope_table rope;
+    rm_vector attn_norm, ffn_norm;           /* dim */
+    rm_vector post_attn_norm, post_ffn_norm; /* dim, of what is added to the residual; or none */
+    rm_vector q_norm, k_norm;                /* head_dim, of each head before rotary; or none */
+    rm_matrix wq, wk, wv;                    /* heads * head_dim x dim */
+    rm_vector bq, bk, bv;                    /* their biases, or none */
+    rm_matrix wo;                            /* dim x heads * head_dim */
+    rm_matrix router;                        /* expert_count x dim, or none */
+    rm_matrix gate, up;                      /* feed_forward x dim, of each expert */
+    rm_matrix down;                          /* dim x feed_forward */
 } rm_layer;
+
+/* Angles of a rotary table: position * frequency, cos and sin times scale. */
+typedef struct rm_rope {
+    double *frequency; /* rope_dim / 2: radians a position; NULL: the table is not used */
+    float scale;       /* yarn's attention factor, else 1 */
+} rm_rope;
 
 typedef struct rm_model {
     rm_shape shape;
@@ -57,9 +87,9 @@ typedef struct rm_model {
     rm_layer *layers;
     rm_matrix embedding, output; /* output.source == embedding.source: tied, one copy */
     rm_vector output_norm;
-    rm_vector rope_factors; /* rope_freqs.weight, or none */
-    double *rope_frequency; /* rope_dim / 2: radians a position */
-    uint64_t weight_bytes;  /* of all strips and vectors */
+    rm_vector rope_factors; /* divisors of frequencies, or none */
+    rm_rope rope[RM_ROPE_TABLES];
+    uint64_t weight_bytes; /* of all strips and vectors */
 } rm_model;
 
 /* One architecture. */
@@ -69,7 +99,8 @@ typedef struct rm_recipe {
     int (*bind)(rm_model *m, const rm_gguf *g, remat_error *err);
 } rm_recipe;
 
-extern const rm_recipe rm_recipe_llama;
+extern const rm_recipe rm_recipe_llama, rm_recipe_qwen2, rm_recipe_qwen3, rm_recipe_qwen3moe,
+    rm_recipe_gemma3, rm_recipe_phi3;
 
 /* Reads the numbers and checks them against each other and the limits.
  * Errors: REMAT_E_MODEL (an unsupported architecture, a key that contradicts another: named). */
@@ -111,11 +142,32 @@ int rm_bind_matrix(rm_matrix *w, const rm_gguf *g, int layer, const char *name, 
 int rm_bind_vector(rm_vector *v, const rm_gguf *g, int layer, const char *name, uint32_t count,
                    bool optional, remat_error *err);
 
-/* For recipes: the numbers that all of this family share, under the architecture's own prefix. */
-int rm_shape_common(rm_shape *s, const rm_gguf *g, remat_error *err);
+/* Rows row_first .. row_first + outputs - 1 of a tensor of row_count rows. */
+int rm_bind_part(rm_matrix *w, const rm_gguf *g, int layer, const char *name, uint32_t row_count,
+                 uint32_t row_first, uint32_t outputs, uint32_t k, remat_error *err);
 
-/* Fills m->rope_frequency from the file's base and scaling (none, linear, yarn, llama3) and the
- * factors tensor; sets shape.rope_scale. See rope.c. */
+/* count matrices of outputs rows each: a tensor of three dimensions. */
+int rm_bind_stack(rm_matrix *w, const rm_gguf *g, int layer, const char *name, uint32_t count,
+                  uint32_t outputs, uint32_t k, remat_error *err);
+
+/* For recipes: what the families here have in common. Attention: norm, wq, wk, wv, optional
+ * biases, wo. Dense feed-forward: norm, gate, up, down. Ends: embedding, norm, output or tied. */
+int rm_bind_attention(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer,
+                      remat_error *err);
+int rm_bind_dense(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer, remat_error *err);
+int rm_bind_experts(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer, remat_error *err);
+int rm_bind_ends(rm_model *m, const rm_gguf *g, remat_error *err);
+
+/* For recipes: the numbers that all of this family share, under the architecture's own prefix;
+ * and one number more, which must be 1 to most (`_or`: the fallback when it is missing). */
+int rm_shape_common(rm_shape *s, const rm_gguf *g, remat_error *err);
+int rm_shape_number(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                    uint32_t most, remat_error *err);
+int rm_shape_number_or(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                       uint32_t fallback, uint32_t most, remat_error *err);
+
+/* Fills m->rope from the file's base and scaling (none, linear, yarn, llama3, longrope) and the
+ * factors tensor. context_count: what a sequence may hold (longrope has two sets). See rope.c. */
 int rm_rope_load(rm_model *m, const rm_gguf *g, remat_error *err);
 
 #endif /* RM_MODEL_MODEL_H */

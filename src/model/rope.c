@@ -141,13 +141,12 @@ static double scaled(const scaling *s, uint32_t rope_dim, uint32_t pair, double 
     return frequency;
 }
 
-int rm_rope_load(rm_model *m, const rm_gguf *g, remat_error *err) {
-    scaling s = {0};
-    RM_TRY(read_scaling(&s, m, g, err));
+static int fill(rm_rope *out, const rm_model *m, const rm_gguf *g, const scaling *s, bool factors,
+                remat_error *err) {
     const uint32_t dim = m->shape.rope_dim;
     for (uint32_t i = 0; i < dim / 2; i++) {
-        double f = exponential(-2.0 * i / dim * ln(s.base));
-        if (m->rope_factors.source != NULL) {
+        double f = exponential(-2.0 * i / dim * ln(s->base));
+        if (factors && m->rope_factors.source != NULL) {
             const float factor = m->rope_factors.at[i];
             if (!(factor > 0)) {
                 return rm_fail(err, REMAT_E_MODEL,
@@ -157,10 +156,19 @@ int rm_rope_load(rm_model *m, const rm_gguf *g, remat_error *err) {
             }
             f /= (double)factor;
         }
-        m->rope_frequency[i] = scaled(&s, dim, i, f);
+        out->frequency[i] = scaled(s, dim, i, f);
     }
-    m->shape.rope_scale = (float)s.attention;
-    if (s.type == YARN) /* the paper's sqrt(1/t), on queries and keys alike */
-        m->shape.rope_scale = (float)(s.attention * (1 + 0.1 * ln(s.factor)));
+    out->scale = (float)s->attention;
+    if (s->type == YARN) /* the paper's sqrt(1/t), on queries and keys alike */
+        out->scale = (float)(s->attention * (1 + 0.1 * ln(s->factor)));
     return REMAT_OK;
+}
+
+int rm_rope_load(rm_model *m, const rm_gguf *g, remat_error *err) {
+    scaling s = {0};
+    RM_TRY(read_scaling(&s, m, g, err));
+    RM_TRY(fill(&m->rope[RM_ROPE_MAIN], m, g, &s, true, err));
+    if (m->shape.rope_local_base == 0) return REMAT_OK;
+    const scaling local = {.type = NONE, .base = m->shape.rope_local_base, .attention = 1};
+    return fill(&m->rope[RM_ROPE_LOCAL], m, g, &local, false, err);
 }

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const rm_recipe *const recipes[] = {&rm_recipe_llama};
+static const rm_recipe *const recipes[] = {&rm_recipe_llama,    &rm_recipe_qwen2,  &rm_recipe_qwen3,
+                                           &rm_recipe_qwen3moe, &rm_recipe_gemma3, &rm_recipe_phi3};
 
 /* architecture.name: long enough for every key that is looked up. */
 static const char *key_of(char *key, size_t cap, const rm_shape *s, const char *name) {
@@ -13,8 +14,8 @@ static const char *key_of(char *key, size_t cap, const rm_shape *s, const char *
     return key;
 }
 
-static int number(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
-                  uint32_t most, remat_error *err) {
+int rm_shape_number(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                    uint32_t most, remat_error *err) {
     char key[RM_GGUF_NAME_MAX];
     RM_TRY(rm_gguf_u32(out, g, key_of(key, sizeof key, s, name), err));
     if (*out == 0 || *out > most) {
@@ -26,32 +27,19 @@ static int number(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char
     return REMAT_OK;
 }
 
-static int number_or(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
-                     uint32_t fallback, uint32_t most, remat_error *err) {
+int rm_shape_number_or(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                       uint32_t fallback, uint32_t most, remat_error *err) {
     char key[RM_GGUF_NAME_MAX];
     if (rm_gguf_find(g, key_of(key, sizeof key, s, name)) != NULL)
-        return number(out, s, g, name, most, err);
+        return rm_shape_number(out, s, g, name, most, err);
     *out = fallback;
     return REMAT_OK;
 }
 
-/* A key whose presence changes the answer in a way that nothing here computes. */
-static int refuse(const rm_shape *s, const rm_gguf *g, const char *name, remat_error *err) {
-    char key[RM_GGUF_NAME_MAX];
-    uint32_t v = 0;
-    if (rm_gguf_find(g, key_of(key, sizeof key, s, name)) == NULL) return REMAT_OK;
-    RM_TRY(rm_gguf_u32(&v, g, key, err));
-    if (v == 0) return REMAT_OK;
-    return rm_fail(err, REMAT_E_MODEL,
-                   "%s: %s is %u, which this version does not compute; use a "
-                   "model without it",
-                   g->file->path, key, v);
-}
-
 static int heads(rm_shape *s, const rm_gguf *g, remat_error *err) {
-    RM_TRY(number(&s->head_count, s, g, "attention.head_count", RM_HEADS_MAX, err));
-    RM_TRY(number_or(&s->kv_head_count, s, g, "attention.head_count_kv", s->head_count,
-                     RM_HEADS_MAX, err));
+    RM_TRY(rm_shape_number(&s->head_count, s, g, "attention.head_count", RM_HEADS_MAX, err));
+    RM_TRY(rm_shape_number_or(&s->kv_head_count, s, g, "attention.head_count_kv", s->head_count,
+                              RM_HEADS_MAX, err));
     if (s->head_count % s->kv_head_count != 0) {
         return rm_fail(err, REMAT_E_MODEL,
                        "%s: attention.head_count %u is no multiple of "
@@ -67,10 +55,10 @@ static int heads(rm_shape *s, const rm_gguf *g, remat_error *err) {
                        g->file->path, s->dim, s->head_count);
     }
     uint32_t value_dim;
-    RM_TRY(number_or(&s->head_dim, s, g, "attention.key_length", s->dim / s->head_count,
-                     RM_HEAD_DIM_MAX, err));
-    RM_TRY(
-        number_or(&value_dim, s, g, "attention.value_length", s->head_dim, RM_HEAD_DIM_MAX, err));
+    RM_TRY(rm_shape_number_or(&s->head_dim, s, g, "attention.key_length", s->dim / s->head_count,
+                              RM_HEAD_DIM_MAX, err));
+    RM_TRY(rm_shape_number_or(&value_dim, s, g, "attention.value_length", s->head_dim,
+                              RM_HEAD_DIM_MAX, err));
     if (s->head_dim > RM_HEAD_DIM_MAX || value_dim != s->head_dim) {
         return rm_fail(err, REMAT_E_MODEL,
                        "%s: heads of %u and %u channels; at most %u, and the "
@@ -78,8 +66,9 @@ static int heads(rm_shape *s, const rm_gguf *g, remat_error *err) {
                        g->file->path, s->head_dim, value_dim, RM_HEAD_DIM_MAX);
     }
     s->head_dim_padded = (s->head_dim + 15) / 16 * 16;
-    RM_TRY(
-        number_or(&s->rope_dim, s, g, "rope.dimension_count", s->head_dim, RM_HEAD_DIM_MAX, err));
+    s->attention_dim = s->head_dim;
+    RM_TRY(rm_shape_number_or(&s->rope_dim, s, g, "rope.dimension_count", s->head_dim,
+                              RM_HEAD_DIM_MAX, err));
     if (s->rope_dim > s->head_dim || s->rope_dim % 2 != 0) {
         return rm_fail(err, REMAT_E_MODEL,
                        "%s: rope.dimension_count %u does not fit heads of %u; "
@@ -106,7 +95,7 @@ static int vocabulary(rm_shape *s, const rm_gguf *g, remat_error *err) {
     }
     s->vocabulary = (uint32_t)t->dims[1];
     uint32_t said;
-    RM_TRY(number_or(&said, s, g, "vocab_size", s->vocabulary, RM_VOCABULARY_MAX, err));
+    RM_TRY(rm_shape_number_or(&said, s, g, "vocab_size", s->vocabulary, RM_VOCABULARY_MAX, err));
     const rm_gguf_kv *tokens = rm_gguf_find(g, "tokenizer.ggml.tokens");
     if (said != s->vocabulary || (tokens != NULL && tokens->count > s->vocabulary)) {
         return rm_fail(err, REMAT_E_MODEL,
@@ -119,10 +108,11 @@ static int vocabulary(rm_shape *s, const rm_gguf *g, remat_error *err) {
 }
 
 int rm_shape_common(rm_shape *s, const rm_gguf *g, remat_error *err) {
-    RM_TRY(number(&s->layer_count, s, g, "block_count", RM_LAYERS_MAX, err));
-    RM_TRY(number(&s->dim, s, g, "embedding_length", RM_WIDTH_MAX, err));
-    RM_TRY(number(&s->feed_forward, s, g, "feed_forward_length", RM_WIDTH_MAX, err));
-    RM_TRY(number(&s->context_count, s, g, "context_length", RM_CONTEXT_MAX, err));
+    s->embedding_scale = 1;
+    RM_TRY(rm_shape_number(&s->layer_count, s, g, "block_count", RM_LAYERS_MAX, err));
+    RM_TRY(rm_shape_number(&s->dim, s, g, "embedding_length", RM_WIDTH_MAX, err));
+    RM_TRY(rm_shape_number(&s->feed_forward, s, g, "feed_forward_length", RM_WIDTH_MAX, err));
+    RM_TRY(rm_shape_number(&s->context_count, s, g, "context_length", RM_CONTEXT_MAX, err));
     RM_TRY(heads(s, g, err));
     if ((uint64_t)s->head_count * s->head_dim > RM_WIDTH_MAX) {
         return rm_fail(err, REMAT_E_MODEL,
@@ -131,8 +121,6 @@ int rm_shape_common(rm_shape *s, const rm_gguf *g, remat_error *err) {
                        g->file->path, s->head_count, s->head_dim, RM_WIDTH_MAX);
     }
     RM_TRY(vocabulary(s, g, err));
-    RM_TRY(refuse(s, g, "expert_count", err));
-    RM_TRY(refuse(s, g, "attention.sliding_window", err));
     char key[RM_GGUF_NAME_MAX];
     key_of(key, sizeof key, s, "attention.layer_norm_rms_epsilon");
     RM_TRY(rm_gguf_f32(&s->norm_epsilon, g, key, err));
@@ -152,7 +140,7 @@ int rm_model_describe(rm_model *m, const rm_gguf *g, remat_error *err) {
         return m->recipe->shape(s, g, err);
     }
     return rm_fail(err, REMAT_E_MODEL,
-                   "%s: architecture \"%s\" is not supported; this version runs "
-                   "llama models",
+                   "%s: architecture \"%s\" is not supported; this version runs llama, qwen2, "
+                   "qwen3, qwen3moe, gemma3 and phi3",
                    g->file->path, s->architecture);
 }

@@ -1,6 +1,8 @@
 /* special.c: see special.h. */
 #include "text/special.h"
 
+#include <string.h>
+
 int rm_special_layout(rm_special *s, rm_ledger *l, remat_error *err) {
     return rm_ledger_carve(&s->sets, l, RM_ACCOUNT_TEXT, 2, sizeof *s->sets, err);
 }
@@ -39,7 +41,8 @@ int rm_special_load(rm_special *s, const rm_vocab *v, const rm_gguf *g, remat_er
 
 /* The longest token at the start of text. */
 static uint32_t longest_at(const rm_vocab *v, bool control, const uint64_t *lengths,
-                           const char *text, size_t text_bytes, size_t *length) {
+                           const char *text, const uint8_t *marks, size_t text_bytes,
+                           size_t *length) {
     for (int w = 3; w >= 0; w--) {
         for (uint64_t bits = lengths[w]; bits != 0;) {
             const int top = 63 - __builtin_clzll(bits);
@@ -47,7 +50,8 @@ static uint32_t longest_at(const rm_vocab *v, bool control, const uint64_t *leng
             bits ^= 1ull << top;
             if (n > text_bytes) continue;
             const uint32_t id = rm_vocab_lookup(v, text, n, false);
-            if (id != RM_NO_TOKEN && wanted(v->flags[id] & RM_VOCAB_TYPE, control)) {
+            const bool ours = marks == NULL || memchr(marks, 0, n) == NULL;
+            if (id != RM_NO_TOKEN && wanted(v->flags[id] & RM_VOCAB_TYPE, control && ours)) {
                 *length = n;
                 return id;
             }
@@ -57,7 +61,7 @@ static uint32_t longest_at(const rm_vocab *v, bool control, const uint64_t *leng
 }
 
 uint32_t rm_special_next(const rm_special *s, const rm_vocab *v, bool control, const char *text,
-                         size_t text_bytes, size_t *at, size_t *length) {
+                         const uint8_t *marks, size_t text_bytes, size_t *at, size_t *length) {
     const rm_special_set *set = &s->sets[control ? 1 : 0];
     if (set->count == 0) return RM_NO_TOKEN;
     for (size_t i = *at; i < text_bytes; i++) {
@@ -66,7 +70,8 @@ uint32_t rm_special_next(const rm_special *s, const rm_vocab *v, bool control, c
         const bool two = i + 1 < text_bytes &&
                          (set->starts[pair_of(text + i) / 64] >> pair_of(text + i) % 64 & 1) != 0;
         if (!one && !two) continue;
-        const uint32_t id = longest_at(v, control, lengths, text + i, text_bytes - i, length);
+        const uint32_t id = longest_at(v, control, lengths, text + i,
+                                       marks != NULL ? marks + i : NULL, text_bytes - i, length);
         if (id != RM_NO_TOKEN) {
             *at = i;
             return id;

@@ -34,8 +34,9 @@ static inline bool rm_special_is(uint8_t flags) {
 /* v is loaded. */
 int rm_special_load(rm_special *s, const rm_vocab *v, const rm_gguf *g, remat_error *err);
 
-/* The next token in text from *at on: its id, place and length; or RM_NO_TOKEN. */
+/* The next token in text from *at on: its id, place and length; or RM_NO_TOKEN. With marks (or
+ * NULL), control tokens are those all of whose bytes are marked. */
 uint32_t rm_special_next(const rm_special *s, const rm_vocab *v, bool control, const char *text,
-                         size_t text_bytes, size_t *at, size_t *length);
+                         const uint8_t *marks, size_t text_bytes, size_t *at, size_t *length);
 
 #endif /* RM_TEXT_SPECIAL_H */

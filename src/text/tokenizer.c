@@ -246,8 +246,9 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
-                size_t text_bytes, unsigned flags, void *work, remat_error *err) {
+static int tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
+                    const uint8_t *marks, size_t text_bytes, unsigned flags, void *work,
+                    remat_error *err) {
     if (text_bytes > TEXT_BYTES_MAX) {
         return rm_fail(err, REMAT_E_FAILED, "tokenizer: a text of %zu bytes; give less than 2 GiB",
                        text_bytes);
@@ -262,8 +263,8 @@ int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char 
     bool after_special = true;
     while (at < text_bytes) {
         size_t found = at, length = 0;
-        const uint32_t id =
-            rm_special_next(&t->special, &t->vocab, control, text, text_bytes, &found, &length);
+        const uint32_t id = rm_special_next(&t->special, &t->vocab, control, text, marks,
+                                            text_bytes, &found, &length);
         const unsigned strip = id == RM_NO_TOKEN ? 0 : t->vocab.flags[id];
         size_t end = id == RM_NO_TOKEN ? text_bytes : found;
         while ((strip & RM_VOCAB_LSTRIP) != 0 && end > at && is_blank(text[end - 1]))
@@ -280,6 +281,16 @@ int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char 
     if (eos && !rm_ids_put(&ids, (uint32_t)t->eos)) return rm_ids_full(&ids, err);
     *count = ids.count;
     return REMAT_OK;
+}
+
+int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
+                size_t text_bytes, unsigned flags, void *work, remat_error *err) {
+    return tokenize(out, count, t, text, NULL, text_bytes, flags, work, err);
+}
+
+int rm_tokenize_marked(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
+                       const uint8_t *marks, size_t text_bytes, void *work, remat_error *err) {
+    return tokenize(out, count, t, text, marks, text_bytes, RM_TOKENIZE_SPECIAL, work, err);
 }
 
 /* ---- tokens */

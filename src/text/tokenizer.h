@@ -65,6 +65,11 @@ size_t rm_tokenize_work_bytes(const rm_tokenizer *t, size_t text_bytes);
 int rm_tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
                 size_t text_bytes, unsigned flags, void *work, remat_error *err);
 
+/* The same for a text of mixed origin: control tokens are recognized where all bytes have a mark
+ * other than 0 (marks: text_bytes of them). No begin or end token is added. */
+int rm_tokenize_marked(uint32_t *out, size_t *count, const rm_tokenizer *t, const char *text,
+                       const uint8_t *marks, size_t text_bytes, void *work, remat_error *err);
+
 uint32_t rm_tokenizer_vocabulary(const rm_tokenizer *t);
 rm_token_type rm_token_type_of(const rm_tokenizer *t, uint32_t id);
 int32_t rm_token_bos(const rm_tokenizer *t); /* or RM_TOKEN_NONE */

@@ -48,26 +48,46 @@ static float kc_gate(void) {
     return t_random() % 4 ? kc_random() * 40 : some[t_random() % 13];
 }
 
-static void check_swiglu(const rm_kernels *ref, const rm_kernels *set) {
+typedef void kc_gated_fn(float *out, const float *gate, const float *up, size_t n);
+
+static double kc_silu(double g) {
+    return g / (1 + exp(-g));
+}
+
+static double kc_gelu(double g) {
+    return 0.5 * g * (1 + tanh(0.79788456080286536 * (g + 0.044715 * g * g * g)));
+}
+
+/* bound: of the relative error; absolute below 1e-32, and for gelu's tail, where 1 + tanh cancels. */
+static void kc_check_gated(kc_gated_fn *ref, kc_gated_fn *set, double (*exact)(double),
+                           double bound) {
     KC_FOR_LENGTHS(n) {
         const int wild = kc_i % 3 == 2;
         float *g = kc_operand(n, wild ? kc_wild : kc_gate), *want = kc_floats(n);
         float *up = kc_operand(n, wild ? kc_wild : kc_random);
         const kc_room room = kc_take(n * sizeof(float));
         float *got = (float *)(void *)room.at;
-        ref->swiglu(want, g, up, n);
-        set->swiglu(got, g, up, n);
-        kc_expect_same("swiglu", n, got, want);
+        ref(want, g, up, n);
+        set(got, g, up, n);
+        kc_expect_same("gated", n, got, want);
         if (!kc_guards_hold(room)) t_fail("writes outside");
         for (size_t i = 0; ref == set && !wild && i < n; i++) {
-            const double y = (double)g[i] / (1 + exp(-(double)g[i])) * (double)up[i];
-            if (!(fabs(y - (double)got[i]) <= 5e-7 * fabs(y) + 1e-32))
+            const double y = exact((double)g[i]) * (double)up[i];
+            if (!(fabs(y - (double)got[i]) <= bound * fabs(y) + (bound > 1e-6 ? 1e-12 : 1e-32)))
                 t_fail("gate %g: %g, by definition %g", (double)g[i], (double)got[i], y);
         }
         float *in_place = kc_i % 2 ? g : up;
-        set->swiglu(in_place, g, up, n);
+        set(in_place, g, up, n);
         kc_expect_same("in place", n, in_place, want);
     }
+}
+
+static void check_swiglu(const rm_kernels *ref, const rm_kernels *set) {
+    kc_check_gated(ref->swiglu, set->swiglu, kc_silu, 5e-7);
+}
+
+static void check_geglu(const rm_kernels *ref, const rm_kernels *set) {
+    kc_check_gated(ref->geglu, set->geglu, kc_gelu, 1e-5);
 }
 
 static void check_add(const rm_kernels *ref, const rm_kernels *set) {

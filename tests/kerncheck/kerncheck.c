@@ -76,6 +76,10 @@ static void time_rms_norm(const rm_kernels *set, bench *b) {
 static void time_swiglu(const rm_kernels *set, bench *b) {
     set->swiglu(b->c, b->a, b->b, N);
 }
+
+static void time_geglu(const rm_kernels *set, bench *b) {
+    set->geglu(b->c, b->a, b->b, N);
+}
 static void time_add(const rm_kernels *set, bench *b) {
     set->add(b->c, b->a, K);
 }
@@ -134,6 +138,7 @@ static const struct {
     {"act_put", check_act_put, time_act_put, 0, offsetof(rm_kernels, act_put), RM_Q8_0},
     {"rms_norm", check_rms_norm, time_rms_norm, 0, ROW(rms_norm)},
     {"swiglu", check_swiglu, time_swiglu, 0, ROW(swiglu)},
+    {"geglu", check_geglu, time_geglu, 0, ROW(geglu)},
     {"add", check_add, time_add, 0, ROW(add)},
     {"rope_angles", check_rope_angles, time_rope_angles, 0, ROW(rope_angles)},
     {"rope_pairs", check_rope_pairs, time_rope_pairs, 0, ROW(rope_pairs)},

@@ -142,17 +142,31 @@ INLINE __m256 swiglu8(__m256 g, __m256 up) {
     return _mm256_mul_ps(_mm256_div_ps(top, _mm256_add_ps(_mm256_set1_ps(1), e)), up);
 }
 
-static void swiglu(float *out, const float *gate, const float *up, size_t n) {
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, swiglu8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
-    if (i == n) return;
-    float g[8] = {0}, u[8] = {0};
-    memcpy(g, gate + i, (n - i) * sizeof *g);
-    memcpy(u, up + i, (n - i) * sizeof *u);
-    _mm256_storeu_ps(g, swiglu8(_mm256_loadu_ps(g), _mm256_loadu_ps(u)));
-    memcpy(out + i, g, (n - i) * sizeof *g);
+INLINE __m256 geglu8(__m256 g, __m256 up) {
+    const __m256 a = _mm256_set1_ps(RM_GELU_A), b = _mm256_set1_ps(RM_GELU_B);
+    const __m256 u = _mm256_mul_ps(g, _mm256_add_ps(a, _mm256_mul_ps(b, _mm256_mul_ps(g, g))));
+    const __m256 e = exp8(_mm256_or_ps(u, _mm256_set1_ps(-0.0f)));
+    const __m256 negative = _mm256_cmp_ps(u, _mm256_setzero_ps(), _CMP_LT_OQ);
+    const __m256 top = _mm256_blendv_ps(g, _mm256_mul_ps(g, e), negative);
+    return _mm256_mul_ps(_mm256_div_ps(top, _mm256_add_ps(_mm256_set1_ps(1), e)), up);
 }
+
+#define GATED(name)                                                                                \
+    static void name(float *out, const float *gate, const float *up, size_t n) {                   \
+        size_t i = 0;                                                                              \
+        for (; i + 8 <= n; i += 8)                                                                 \
+            _mm256_storeu_ps(out + i,                                                              \
+                             name##8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));         \
+        if (i == n) return;                                                                        \
+        float g[8] = {0}, u[8] = {0};                                                              \
+        memcpy(g, gate + i, (n - i) * sizeof *g);                                                  \
+        memcpy(u, up + i, (n - i) * sizeof *u);                                                    \
+        _mm256_storeu_ps(g, name##8(_mm256_loadu_ps(g), _mm256_loadu_ps(u)));                      \
+        memcpy(out + i, g, (n - i) * sizeof *g);                                                   \
+    }
+
+GATED(swiglu)
+GATED(geglu)
 
 static void add(float *x, const float *y, size_t n) {
     size_t i = 0;
@@ -267,6 +281,7 @@ void rm_kernels_init_avx2_rows(rm_kernels *t) {
     t->act_put = act_put;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
+    t->geglu = geglu;
     t->add = add;
     t->rope_pairs = rope_pairs;
     t->rope_halves = rope_halves;

@@ -106,15 +106,29 @@ INLINE __m512 swiglu16(__m512 g, __m512 up) {
     return _mm512_mul_ps(_mm512_div_ps(top, _mm512_add_ps(_mm512_set1_ps(1), e)), up);
 }
 
-static void swiglu(float *out, const float *gate, const float *up, size_t n) {
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(out + i, swiglu16(_mm512_loadu_ps(gate + i), _mm512_loadu_ps(up + i)));
-    const __mmask16 tail = tail_mask(n);
-    _mm512_mask_storeu_ps(
-        out + i, tail,
-        swiglu16(_mm512_maskz_loadu_ps(tail, gate + i), _mm512_maskz_loadu_ps(tail, up + i)));
+INLINE __m512 geglu16(__m512 g, __m512 up) {
+    const __m512 a = _mm512_set1_ps(RM_GELU_A), b = _mm512_set1_ps(RM_GELU_B);
+    const __m512 u = _mm512_mul_ps(g, _mm512_add_ps(a, _mm512_mul_ps(b, _mm512_mul_ps(g, g))));
+    const __m512 e = exp16(_mm512_or_ps(u, _mm512_set1_ps(-0.0f)));
+    const __mmask16 negative = _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_LT_OQ);
+    const __m512 top = _mm512_mask_mul_ps(g, negative, g, e);
+    return _mm512_mul_ps(_mm512_div_ps(top, _mm512_add_ps(_mm512_set1_ps(1), e)), up);
 }
+
+#define GATED(name)                                                                                \
+    static void name(float *out, const float *gate, const float *up, size_t n) {                   \
+        size_t i = 0;                                                                              \
+        for (; i + 16 <= n; i += 16)                                                               \
+            _mm512_storeu_ps(out + i,                                                              \
+                             name##16(_mm512_loadu_ps(gate + i), _mm512_loadu_ps(up + i)));        \
+        const __mmask16 tail = tail_mask(n);                                                       \
+        _mm512_mask_storeu_ps(                                                                     \
+            out + i, tail,                                                                         \
+            name##16(_mm512_maskz_loadu_ps(tail, gate + i), _mm512_maskz_loadu_ps(tail, up + i))); \
+    }
+
+GATED(swiglu)
+GATED(geglu)
 
 static void add(float *x, const float *y, size_t n) {
     size_t i = 0;
@@ -179,6 +193,7 @@ void rm_kernels_init_avx512_rows(rm_kernels *t) {
     t->act_put = act_put;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
+    t->geglu = geglu;
     t->add = add;
     t->argmax = argmax;
     t->sum_exp = sum_exp;
