@@ -223,3 +223,10 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     return status;
 }
+
+void remat_sequence_truncate(remat_sequence *s, uint32_t count) {
+    RM_ASSERT(count <= s->count);
+    const uint32_t before = s->count;
+    s->count = count;
+    take_back(s, before);
+}
