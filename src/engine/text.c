@@ -62,7 +62,7 @@ static int too_many(size_t count, size_t cap, remat_error *err) {
 
 int remat_tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e, const char *text,
                    size_t bytes, unsigned flags, remat_error *err) {
-    loan l;
+    loan l = {0};
     size_t n = 0, all = 0;
     RM_TRY(borrow(&l, e, bytes, err));
     const unsigned f = ((flags & REMAT_SPECIAL) ? RM_TOKENIZE_SPECIAL : 0u) |
