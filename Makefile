@@ -14,6 +14,8 @@ CFLAGS ?= -O2 -g
 ALL     = -std=c11 -D_GNU_SOURCE $(WARN) $(FLOAT) $(CFLAGS) $(SAN) -fPIC -fvisibility=hidden \
           -Iinclude -Isrc -Itests -MMD -MP
 LDLIBS  = -lpcre2-8 -lutf8proc -lm -lpthread
+# The program alone: line editing, reading JSON.
+APPLIBS = -ledit -ljansson
 PREFIX ?= /usr/local
 
 SRC  := $(filter-out src/app/%,$(wildcard src/*/*.c src/*/*/*.c))
@@ -44,7 +46,7 @@ $(BUILD)/libremat.a: $(OBJ)
 $(BUILD)/libremat.so: $(OBJ)
 	@echo "link $@"; $(CC) $(SAN) -shared -o $@ $^ $(LDLIBS)
 $(BUILD)/remat: $(AOBJ) $(BUILD)/libremat.a
-	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
+	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(APPLIBS) $(LDLIBS)
 remat libremat.a libremat.so: %: $(BUILD)/%
 	@cp -f $< $@
 
@@ -59,7 +61,9 @@ MODELSET = $(shell grep -lE 'models/' tests/*/test_*.c tests/cli/*.py tests/mode
 
 # Links through a temporary name: a build that runs beside this one never sees half a program.
 $(PROGBIN): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libremat.a $(HELP)
-	@echo "link $@"; $(CC) $(SAN) -o $@.new $< $(TESTOBJ) $(BUILD)/libremat.a $(LDLIBS) && mv $@.new $@
+	@echo "link $@"; $(CC) $(SAN) -o $@.new $< $(filter $(AOBJ),$^) $(TESTOBJ) $(BUILD)/libremat.a $(LDLIBS) && mv $@.new $@
+# Parts of the program that stand alone are tested alone.
+$(BUILD)/tests/unit/test_chat_parts: $(patsubst %,$(BUILD)/src/app/%.o,think talk words)
 $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/standalone.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 

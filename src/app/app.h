@@ -6,6 +6,9 @@
 #include "app/input.h"
 #include "app/output.h"
 
+/* A chat: app_run() at a terminal without a prompt. */
+int app_chat_run(const app_args *args, remat_error *err);
+
 int app_run(const app_args *args, remat_error *err);
 int app_score(const app_args *args, remat_error *err);
 int app_plan(const app_args *args, remat_error *err);

@@ -52,6 +52,13 @@ static const option options[] = {
      AT(template_name),
      "NAME",
      "a built-in one: chatml llama2 llama3 gemma phi3 mistral plain"},
+    {{"--reasoning"},
+     APP_RUN,
+     TEXT,
+     AT(reasoning),
+     "auto|on|off",
+     "thoughts apart, asked for, or not"},
+    {{"--no-history"}, APP_RUN, FLAG, AT(no_history), NULL, "a chat leaves no history of lines"},
     {{"--raw"}, APP_RUN, FLAG, AT(raw), NULL, "the prompt as it is, no chat format"},
     {{"-n", "--predict", "--n-predict"},
      APP_RUN,
@@ -140,7 +147,7 @@ static const struct {
     app_command command;
     const char *use, *does;
 } commands[] = {
-    {"run", APP_RUN, "-m MODEL [-p TEXT | -f FILE | -]", "answer one prompt"},
+    {"run", APP_RUN, "-m MODEL [-p TEXT | -f FILE | -]", "answer one prompt, or chat"},
     {"score", APP_SCORE, "-m MODEL (-p TEXT | -f FILE | --tokens FILE)",
      "log-probabilities of a text"},
     {"plan", APP_PLAN, "-m MODEL [-c N] [--memory SIZE]", "what a context will take"},

@@ -31,7 +31,8 @@ typedef struct app_args {
     const char *prompt, *file, *tokens, *system;
     const char *template_file, *template_name; /* --template, --chat-template */
     const char *pre;                           /* the tokenizer's way to cut text */
-    bool raw, from_stdin, no_special, no_bos;
+    bool raw, from_stdin, no_special, no_bos, no_history;
+    const char *reasoning; /* auto, on, off */
     /* context and cache */
     uint32_t context, predict, chunk_rows, batch, resident; /* APP_UNSET_U32: not given */
     const char *kv, *kv_k, *kv_v, *cold, *recompute;

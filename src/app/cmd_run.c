@@ -1,5 +1,6 @@
 /* cmd_run.c: remat run: one prompt, one answer. Part: app. */
 #include "app/app.h"
+#include "app/think.h"
 #include "base/check.h"
 #include "base/io.h"
 #include "base/random.h"
@@ -23,6 +24,8 @@ typedef struct answer {
     uint32_t id_count;
     char *text; /* with --json; else it is printed as it comes */
     size_t text_bytes, text_cap;
+    app_reasoning reasoning;
+    bool opened; /* the prompt ends with an open <think> */
     bool output_failed;
 } answer;
 
@@ -57,7 +60,7 @@ static bool to_text(void *user, const char *bytes, size_t count) {
 
 /* The template's variables: {"messages": [..], "add_generation_prompt": true}. */
 static int variables(app_text *out, remat_engine *e, const app_args *args, const app_text *user,
-                     remat_error *err) {
+                     app_reasoning reasoning, remat_error *err) {
     const size_t system = args->system != NULL ? strlen(args->system) : 0;
     char window[512];
     rm_buf b;
@@ -78,13 +81,16 @@ static int variables(app_text *out, remat_engine *e, const app_args *args, const
     }
     rm_json_close(&j, ']');
     rm_json_bool(&j, "add_generation_prompt", true);
+    if (reasoning != APP_REASONING_AUTO)
+        rm_json_bool(&j, "enable_thinking", reasoning == APP_REASONING_ON);
     rm_json_close(&j, '}');
     rm_buf_flush(&b);
     return REMAT_OK;
 }
 
 /* The prompt's ids: as they are, or as the model's chat template has them. */
-static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args, remat_error *err) {
+static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args,
+                         app_reasoning reasoning, remat_error *err) {
     if (args->raw || args->tokens != NULL) {
         if (args->system != NULL)
             return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
@@ -92,7 +98,7 @@ static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args,
     }
     app_text text, json, source;
     RM_TRY(app_read_text(&text, e, args, err));
-    RM_TRY(variables(&json, e, args, &text, err));
+    RM_TRY(variables(&json, e, args, &text, reasoning, err));
     RM_TRY(app_template_source(&source, e, args, err));
     const remat_chat chat = {.variables = json.bytes,
                              .variable_bytes = json.count,
@@ -146,6 +152,21 @@ static int prepare(answer *a, remat_engine *e, const remat_limits *limits, size_
                    rm_path_tail(a->args->logits), strerror(errno));
 }
 
+/* What the model thinks and what it answers; a raw prompt's answer is what it is. */
+static void print_text(rm_json *j, const answer *a) {
+    app_piece p, parts[2] = {{.bytes = a->text}, {.bytes = a->text}};
+    app_think t;
+    const bool raw = a->args->raw || a->args->tokens != NULL;
+    app_think_start(&t, !raw && a->reasoning != APP_REASONING_OFF, a->opened);
+    while (app_think_next(&p, &t, a->text, a->text_bytes, true))
+        parts[p.reasoning] = p;
+    app_piece *r = &parts[1];
+    while (r->count > 0 && strchr(" \t\r\n", r->bytes[r->count - 1]) != NULL)
+        r->count--;
+    rm_json_text(j, "text", parts[0].bytes, parts[0].count);
+    if (r->count > 0) rm_json_text(j, "reasoning", r->bytes, r->count);
+}
+
 static void print_json(const answer *a, const remat_engine *e, const remat_sequence *s,
                        const remat_result *r) {
     static const char *const finish[] = {"stop", "length", "context", "interrupted"};
@@ -162,7 +183,7 @@ static void print_json(const answer *a, const remat_engine *e, const remat_seque
     rm_json_string(&j, "quantization", info.quantization);
     rm_json_u64(&j, "parameters", info.parameter_count);
     rm_json_close(&j, '}');
-    rm_json_text(&j, "text", a->text, a->text_bytes);
+    print_text(&j, a);
     rm_json_u64(&j, "prompt_tokens", r->prompt_count);
     rm_json_open(&j, "tokens", '[');
     for (uint32_t i = 0; i < a->id_count; i++)
@@ -233,18 +254,28 @@ static int run_engine(answer *a, remat_engine *e, remat_error *err) {
     RM_TRY(app_args_limits(&limits, args, err));
     RM_TRY(remat_sampling_check(e, &a->sampling, err));
     remat_info(&info, e);
-    RM_TRY(prompt_tokens(&prompt, e, args, err));
+    RM_TRY(prompt_tokens(&prompt, e, args, a->reasoning, err));
     RM_TRY(choose_context(&limits.context_count, args, &info, prompt.count, predict, err));
     a->vocabulary = info.vocabulary_count;
+    a->opened = app_think_opened(e, prompt.ids, prompt.count);
     RM_TRY(prepare(a, e, &limits, prompt.count, predict, err));
     RM_TRY(remat_start(e, &limits, err));
     return generate(a, e, &prompt, predict, err);
 }
 
+/* A terminal, and nobody has said what to answer or in what form. */
+static bool is_chat(const app_args *args) {
+    return args->prompt == NULL && args->file == NULL && args->tokens == NULL &&
+           !args->from_stdin && !args->raw && !args->json && args->logits == NULL &&
+           isatty(STDIN_FILENO);
+}
+
 int app_run(const app_args *args, remat_error *err) {
+    if (is_chat(args)) return app_chat_run(args, err);
     answer a = {.args = args, .sampling = args->sampling, .logits_fd = -1};
     remat_engine *e = NULL;
     if (!args->seed_given) a.sampling.seed = rm_random_system() >> 11; /* JSON's whole numbers */
+    RM_TRY(app_reasoning_parse(&a.reasoning, args->reasoning, err));
     RM_TRY(app_open(&e, args, false, err));
     int status = run_engine(&a, e, err);
     if (a.logits_fd >= 0 && close(a.logits_fd) != 0 && status == REMAT_OK)
