@@ -205,32 +205,41 @@ static void attend(pass *p) {
 
 /* --- feed-forward ----------------------------------------------------------------------------- */
 
-/* RM_UNIT outputs of gate and up for all rows; their product goes on as input of down at once, so
- * the f32 results never leave this core's cache. */
-static void gated_unit(void *user, uint32_t item, uint32_t thread) {
-    pass *p = user;
-    const rm_scratch_thread *t = &p->job->work->threads[thread];
+/* A unit of gate and up: outputs first .. first + n - 1 for some rows, a multiple of 16 of them but
+ * at the end. Their product goes on as input of down at once, so the f32 results never leave this
+ * core's cache. */
+static void gated_rows(pass *p, uint32_t first, uint32_t n, uint32_t row, uint32_t rows,
+                       const rm_scratch_thread *t) {
     const rm_matrix *const w[2] = {&p->weights->gate, &p->weights->up};
-    const uint32_t rows = p->job->chunk->row_count, width = w[0]->outputs;
-    const uint32_t first = item * RM_UNIT, left = width - first;
-    const uint32_t n = left < RM_UNIT ? left : RM_UNIT, strips = rm_strips(n);
+    const uint32_t strips = rm_strips(n);
     rm_out y[2];
     for (int i = 0; i < 2; i++) {
         y[i] = (rm_out){.at = t->tile[i], .row_count = rows, .strips = strips};
-        const rm_acts *x = &p->in.kind[rm_input_of(w[i], false)];
+        const rm_acts x = rm_acts_rows(&p->in.kind[rm_input_of(w[i], false)], row, rows);
         for (uint32_t j = 0; j < strips; j++) {
             const uint32_t strip = first / RM_LANES + j;
             p->job->kernels->matmul[w[i]->format](
-                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, x, t->matmul);
+                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, &x, t->matmul);
         }
     }
     for (uint32_t r = 0; r < rows; r++) {
-        float gate[RM_UNIT], up[RM_UNIT];
+        float gate[RM_UNIT_SUPER], up[RM_UNIT_SUPER];
         rm_out_row(gate, &y[0], r, 0, strips);
         rm_out_row(up, &y[1], r, 0, strips);
         p->job->kernels->swiglu(gate, gate, up, n);
-        rm_inputs_put(p->job->kernels, &p->mid, r, first, n, gate, up);
+        rm_inputs_put(p->job->kernels, &p->mid, row + r, first, n, gate, up);
     }
+}
+
+static void gated_unit(void *user, uint32_t item, uint32_t thread) {
+    pass *p = user;
+    const rm_matrix *down = &p->weights->down;
+    const uint32_t rows = p->job->chunk->row_count, unit = rm_unit_of(down);
+    const uint32_t first = item * unit, left = p->weights->gate.outputs - first;
+    const uint32_t most = rm_unit_rows(down, rows);
+    for (uint32_t row = 0; row < rows; row += most)
+        gated_rows(p, first, left < unit ? left : unit, row, rows - row < most ? rows - row : most,
+                   &p->job->work->threads[thread]);
 }
 
 static void residual_rows(void *user, uint32_t item, uint32_t thread) {
@@ -246,7 +255,7 @@ static void feed_forward(pass *p) {
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count, width = y->gate.outputs;
     p->mid = rm_work_mid(w, rm_input_bit(&y->down, false), rows, width);
-    const uint32_t units = (width + RM_UNIT - 1) / RM_UNIT;
+    const uint32_t unit = rm_unit_of(&y->down), units = (width + unit - 1) / unit;
     rm_threads_for(p->job->threads, units, rm_batch_of(p->job->threads, units, rows), gated_unit,
                    p);
     float *at = w->out;

@@ -39,7 +39,8 @@ int rm_bind_matrix(rm_matrix *w, const rm_gguf *g, int layer, const char *part, 
     if (f == RM_FORMAT_COUNT) {
         return rm_fail(err, REMAT_E_MODEL,
                        "%s: tensor %s has type %s (%u), which this version does "
-                       "not run; use F32, F16, Q8_0, Q4_0 or Q4_1",
+                       "not run; use F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, "
+                       "IQ4_NL, IQ4_XS or MXFP4",
                        g->file->path, name, rm_gguf_type_name(t->type), t->type);
     }
     *w = (rm_matrix){.source = t, .format = f, .outputs = outputs, .k = k};
