@@ -20,6 +20,7 @@
 enum {
     ROWS = 8,
     MANY = 9, /* rows from which unpacking to scratch pays */
+    RUN = 2,  /* blocks in scratch at a time: half the traffic of results */
 };
 
 /* Scales of a block. */
@@ -35,7 +36,7 @@ typedef struct k_unpacked {
     k_scales s;
 } k_unpacked;
 
-_Static_assert(sizeof(k_unpacked) <= RM_MATMUL_SCRATCH, "a block fits the scratch");
+_Static_assert(RUN * sizeof(k_unpacked) <= RM_MATMUL_SCRATCH, "a run fits the scratch");
 
 INLINE __m512i load(const void *p) {
     return _mm512_load_si512(p);
@@ -286,13 +287,14 @@ INLINE void unpack(rm_format f, k_unpacked *out, const void *strip, size_t sb_co
         }
 }
 
-/* One block, added to the results of some rows, which wait in y. */
+/* Adds a run to the results of some rows, which wait in y between runs. */
 INLINE void many_rows(int rows, rm_format f, float *y, const k_unpacked *w, const rm_k_group *x,
-                      bool from_zero) {
+                      size_t sb_count, bool from_zero) {
     __m512 acc[ROWS];
     UNROLL for (int r = 0; r < rows; r++) acc[r] =
         from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * RM_LANES);
-    add_block(rows, f, acc, NULL, (const uint8_t(*)[64])w->q, &w->s, x, 0);
+    for (size_t sb = 0; sb < sb_count; sb++)
+        add_block(rows, f, acc, NULL, (const uint8_t(*)[64])w[sb].q, &w[sb].s, x, sb);
     UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(y + r * RM_LANES, acc[r]);
 }
 
@@ -302,29 +304,40 @@ INLINE void many_rows(int rows, rm_format f, float *y, const k_unpacked *w, cons
 typedef struct format_fns {
     void (*few[4])(float *y, const void *strip, const rm_k_group *x, size_t sb_count);
     void (*unpack)(k_unpacked *out, const void *strip, size_t sb_count, size_t sb);
-    void (*many[4])(float *y, const k_unpacked *w, const rm_k_group *x, bool from_zero);
+    void (*many[4])(float *y, const k_unpacked *w, const rm_k_group *x, size_t sb_count,
+                    bool from_zero);
 } format_fns;
 
 static unsigned widest(uint32_t left) {
     return left >= 8 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
 }
 
-static void matmul_k(const format_fns *f, const rm_out *y, uint32_t strip, const void *strip_bytes,
-                     const rm_acts *x, k_unpacked *block) {
+static void matmul_few(const format_fns *f, const rm_out *y, uint32_t strip,
+                       const void *strip_bytes, const rm_acts *x) {
+    for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
+        const uint32_t n = rm_group_rows(x->row_count, first);
+        for (uint32_t r = 0; r < n;) {
+            const unsigned i = widest(n - r);
+            const rm_k_group g = rm_k_group_at(x, first, r, n, 0);
+            f->few[i](rm_out_at(y, first + r, strip), strip_bytes, &g, x->k_count / RM_SUPER_K);
+            r += 1u << i;
+        }
+    }
+}
+
+static void matmul_many(const format_fns *f, const rm_out *y, uint32_t strip,
+                        const void *strip_bytes, const rm_acts *x, k_unpacked *run) {
     const size_t sb_count = x->k_count / RM_SUPER_K;
-    const bool many = x->row_count >= MANY;
-    for (size_t sb = 0; sb < (many ? sb_count : 1); sb++) {
-        if (many) f->unpack(block, strip_bytes, sb_count, sb);
+    for (size_t sb = 0; sb < sb_count; sb += RUN) {
+        const size_t count = sb_count - sb < RUN ? sb_count - sb : RUN;
+        for (size_t i = 0; i < count; i++)
+            f->unpack(&run[i], strip_bytes, sb_count, sb + i);
         for (uint32_t first = 0; first < x->row_count; first += RM_GROUP) {
             const uint32_t n = rm_group_rows(x->row_count, first);
             for (uint32_t r = 0; r < n;) {
                 const unsigned i = widest(n - r);
                 const rm_k_group g = rm_k_group_at(x, first, r, n, sb);
-                float *out = rm_out_at(y, first + r, strip);
-                if (many)
-                    f->many[i](out, block, &g, sb == 0);
-                else
-                    f->few[i](out, strip_bytes, &g, sb_count);
+                f->many[i](rm_out_at(y, first + r, strip), run, &g, count, sb == 0);
                 r += 1u << i;
             }
         }
@@ -337,8 +350,8 @@ static void matmul_k(const format_fns *f, const rm_out *y, uint32_t strip, const
         few_rows(rows, f, y, strip, x, sb_count);                                                  \
     }                                                                                              \
     static void name##_many_##rows(float *y, const k_unpacked *w, const rm_k_group *x,             \
-                                   bool from_zero) {                                               \
-        many_rows(rows, f, y, w, x, from_zero);                                                    \
+                                   size_t sb_count, bool from_zero) {                              \
+        many_rows(rows, f, y, w, x, sb_count, from_zero);                                          \
     }
 
 #define FORMAT(name, f)                                                                            \
@@ -356,7 +369,10 @@ static void matmul_k(const format_fns *f, const rm_out *y, uint32_t strip, const
     };                                                                                             \
     static void matmul_##name(const rm_out *y, uint32_t strip, const void *strip_bytes,            \
                               const rm_acts *x, void *scratch) {                                   \
-        matmul_k(&name##_fns, y, strip, strip_bytes, x, scratch);                                  \
+        if (x->row_count < MANY)                                                                   \
+            matmul_few(&name##_fns, y, strip, strip_bytes, x);                                     \
+        else                                                                                       \
+            matmul_many(&name##_fns, y, strip, strip_bytes, x, scratch);                           \
     }
 
 FORMAT(q2_k, RM_Q2_K)
