@@ -160,7 +160,7 @@ void remat_cancel(remat_engine *e) {
     atomic_store_explicit(&e->cancel, true, memory_order_relaxed);
 }
 
-/* --- start ------------------------------------------------------------------------------------------ */
+/* --- start ------------------------------------------------------------------------------------ */
 
 static rm_cache_shape cache_shape(const remat_engine *e, const rm_setup *setup) {
     const rm_shape *s = &e->model.shape;
