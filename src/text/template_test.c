@@ -146,7 +146,8 @@ static int divides(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *self, int64
                    bool wanted) {
     int64_t i;
     if (self->type == RM_TPL_FLOAT) {
-        *out = rm_tpl_bool((fmod(self->f, (double)by) == 0) == wanted);
+        const double rest = fmod(self->f, (double)by);
+        *out = rm_tpl_bool(wanted ? rest == 0 : fabs(rest) == 1);
         return REMAT_OK;
     }
     RM_TRY(rm_tpl_want_int(&i, t, self, "what is divided"));
