@@ -366,6 +366,7 @@ static void contradicting_keys_are_named(void) {
         {MIXTRAL, number("llama.expert_count", 1u << 20), NULL},
         {MIXTRAL, number("llama.expert_count", 3), "ffn_gate_inp.weight"},
         {MIXTRAL, absent("llama.expert_count"), "ffn_gate.weight"},
+        {MIXTRAL, number("llama.expert_count", 0), "ffn_gate.weight"},
         {QWEN2, number("qwen2.attention.sliding_window", 64), NULL},
         {MOE, number("qwen3moe.expert_used_count", 0), NULL},
         {MOE, number("qwen3moe.expert_used_count", 9), NULL},
@@ -399,9 +400,18 @@ static void tensors_of_others_are_named(void) {
     refused(&spec, "norms behind", "post_attention_norm.weight");
 }
 
+/* Keys that say "none", as files in use have them. */
+static void zero_means_none(void) {
+    tiny_spec spec = *tiny_spec_architecture(0);
+    remat_error err;
+    spec.keys[0] = number("llama.expert_count", 0);
+    spec.keys[1] = number("llama.expert_used_count", 0);
+    if (open_spec(&spec, &err) != REMAT_OK) t_fail("%s: %s", spec.name, err.message);
+}
+
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(llama), T(mistral), T(mixtral), T(qwen2), T(qwen3), T(qwen3moe),
                   T(gemma3), T(gemma3_stretched), T(phi3), T(phi3_window), T(windows_and_spans),
                   T(quantized), T(flawed_tensors_are_named), T(contradicting_keys_are_named),
-                  T(tensors_of_others_are_named));
+                  T(tensors_of_others_are_named), T(zero_means_none));
 }
