@@ -35,7 +35,7 @@ struct reference {
     char family[NAME];
     uint32_t layers, dim, heads, kv_heads, head, feed_forward, vocabulary, rotated, window, pattern;
     uint32_t experts, used;
-    double epsilon, base, linear;
+    double epsilon, base, local_base, linear;
 };
 
 static void *room(uint64_t count, size_t size) {
@@ -213,6 +213,7 @@ static void describe(reference *r) {
     if (is(r, "qwen3moe")) r->feed_forward = count_of(r, "expert_feed_forward_length", 0);
     r->epsilon = number_of(r, "attention.layer_norm_rms_epsilon", 0);
     r->base = number_of(r, "rope.freq_base", 10000);
+    r->local_base = number_of(r, "rope.freq_base_swa", 10000);
     r->linear = number_of(r, "rope.scaling.factor", 1);
     scaling = key_of(r, "rope.scaling.type");
     r->broken = r->broken || r->layers == 0 || r->dim == 0 || r->heads == 0 || r->kv_heads == 0 ||
@@ -295,7 +296,7 @@ static uint32_t window_of(const reference *r, uint32_t layer) {
  * and are not stretched. */
 static void rotate(const reference *r, double *x, uint32_t layer, uint32_t position) {
     const bool local = is(r, "gemma3") && window_of(r, layer) > 0, pairs = is(r, "llama");
-    const double base = local ? 10000 : r->base, stretched = local ? 1 : r->linear;
+    const double base = local ? r->local_base : r->base, stretched = local ? 1 : r->linear;
     const uint32_t planes = r->rotated / 2;
     for (uint32_t i = 0; i < planes; i++) {
         const double angle = position / stretched * pow(base, -2.0 * i / r->rotated);

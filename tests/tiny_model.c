@@ -554,6 +554,8 @@ static void fill_architectures(tiny_spec list[ARCHITECTURES]) {
     list[7].keys[0] =
         (tiny_key){.name = "gemma3.rope.scaling.type", .kind = TINY_TEXT, .text = "linear"};
     list[7].keys[1] = (tiny_key){.name = "gemma3.rope.scaling.factor", .kind = TINY_F32, .f32 = 8};
+    list[7].keys[2] =
+        (tiny_key){.name = "gemma3.rope.freq_base_swa", .kind = TINY_F32, .f32 = 5000};
 
     /* Fused matrices whose parts do not begin on a multiple of 16 rows. */
     list[8].name = "phi3: fused, heads of 20";

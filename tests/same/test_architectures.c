@@ -382,6 +382,7 @@ static void contradicting_keys_are_named(void) {
         {GEMMA, number("gemma3.attention.sliding_window", 0), NULL},
         {GEMMA, absent("gemma3.attention.sliding_window"), NULL},
         {GEMMA, number("gemma3.attention.sliding_window_pattern", 0), NULL},
+        {GEMMA, real("gemma3.rope.freq_base_swa", 0.5f), NULL},
         {PHI, number("phi3.attention.head_count_kv", 1), "attn_qkv.weight"},
         {PHI, number("phi3.feed_forward_length", 180), "ffn_up.weight"},
         {PHI, number("phi3.rope.dimension_count", 22), "rope.dimension_count"},
