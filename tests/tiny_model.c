@@ -147,25 +147,37 @@ static void put_values(file *f, rm_format format, uint64_t count, float mean, fl
     pad(&f->data);
 }
 
-static void info(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows) {
+static void info(file *f, const char *name, rm_format format, const uint32_t dims[3]) {
+    const uint32_t count = dims[2] > 0 ? 3 : dims[1] > 0 ? 2 : 1;
     put_text(&f->infos, name);
-    put_u32(&f->infos, rows > 0 ? 2 : 1);
-    put_u64(&f->infos, k);
-    if (rows > 0) put_u64(&f->infos, rows);
+    put_u32(&f->infos, count);
+    for (uint32_t i = 0; i < count; i++)
+        put_u64(&f->infos, dims[i]);
     put_u32(&f->infos, rm_formats[format].gguf_type);
     put_u64(&f->infos, f->data.count);
     f->tensor_count++;
 }
 
+/* k x rows x count; what is 0 is no dimension of the tensor. */
+static void tensor(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows,
+                   uint32_t count, float mean, float scale) {
+    const tiny_flaw *flaw = &f->spec->flaw;
+    const bool flawed = flaw->tensor != NULL && strcmp(flaw->tensor, name) == 0;
+    uint32_t dims[3] = {k, rows, count};
+    if (flawed) memcpy(dims, flaw->dims, sizeof dims);
+    if (dims[0] == 0) return;
+    info(f, name, format, dims);
+    const uint64_t per_row = (uint64_t)dims[0] * (dims[1] > 0 ? dims[1] : 1);
+    put_values(f, format, per_row * (dims[2] > 0 ? dims[2] : 1), mean, scale);
+}
+
 static void matrix(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows,
                    float scale) {
-    info(f, name, format, k, rows);
-    put_values(f, format, (uint64_t)k * rows, 0, scale);
+    tensor(f, name, format, k, rows, 0, 0, scale);
 }
 
 static void vector(file *f, const char *name, uint32_t count, float mean, float scale) {
-    info(f, name, f->spec->vectors, count, 0);
-    put_values(f, f->spec->vectors, count, mean, scale);
+    tensor(f, name, f->spec->vectors, count, 0, 0, mean, scale);
 }
 
 static const char *part(char name[64], uint32_t layer, const char *what) {
@@ -173,24 +185,52 @@ static const char *part(char name[64], uint32_t layer, const char *what) {
     return name;
 }
 
+static void feed_forward(file *f, uint32_t i) {
+    const tiny_spec *s = f->spec;
+    const uint32_t ff = s->feed_forward, n = s->expert_count;
+    char name[64];
+    if (n > 0) {
+        matrix(f, part(name, i, "ffn_gate_inp.weight"), s->gate, s->dim, n, 0.3f);
+        tensor(f, part(name, i, "ffn_gate_exps.weight"), s->gate, s->dim, ff, n, 0, 0.15f);
+        tensor(f, part(name, i, "ffn_up_exps.weight"), s->up, s->dim, ff, n, 0, 0.15f);
+        tensor(f, part(name, i, "ffn_down_exps.weight"), s->down, ff, s->dim, n, 0, 0.1f);
+        return;
+    }
+    if (s->fused) {
+        matrix(f, part(name, i, "ffn_up.weight"), s->up, s->dim, 2 * ff, 0.15f);
+    } else {
+        matrix(f, part(name, i, "ffn_gate.weight"), s->gate, s->dim, ff, 0.15f);
+        matrix(f, part(name, i, "ffn_up.weight"), s->up, s->dim, ff, 0.15f);
+    }
+    matrix(f, part(name, i, "ffn_down.weight"), s->down, ff, s->dim, 0.1f);
+}
+
 static void layer(file *f, uint32_t i) {
     const tiny_spec *s = f->spec;
     const uint32_t q = s->head_count * s->head_dim, kv = s->kv_head_count * s->head_dim;
     char n[64];
     vector(f, part(n, i, "attn_norm.weight"), s->dim, 1, 0.2f);
-    matrix(f, part(n, i, "attn_q.weight"), s->qkv, s->dim, q, 0.2f);
-    matrix(f, part(n, i, "attn_k.weight"), s->qkv, s->dim, kv, 0.2f);
-    matrix(f, part(n, i, "attn_v.weight"), s->qkv, s->dim, kv, 0.15f);
+    if (s->fused) {
+        matrix(f, part(n, i, "attn_qkv.weight"), s->qkv, s->dim, q + 2 * kv, 0.2f);
+    } else {
+        matrix(f, part(n, i, "attn_q.weight"), s->qkv, s->dim, q, 0.2f);
+        matrix(f, part(n, i, "attn_k.weight"), s->qkv, s->dim, kv, 0.2f);
+        matrix(f, part(n, i, "attn_v.weight"), s->qkv, s->dim, kv, 0.15f);
+    }
     if (s->biases) {
         vector(f, part(n, i, "attn_q.bias"), q, 0, 0.5f);
         vector(f, part(n, i, "attn_k.bias"), kv, 0, 0.5f);
         vector(f, part(n, i, "attn_v.bias"), kv, 0, 0.2f);
     }
+    if (s->head_norms) { /* large, as Q and K are elsewhere: attention then depends on positions */
+        vector(f, part(n, i, "attn_q_norm.weight"), s->head_dim, 1.6f, 0.3f);
+        vector(f, part(n, i, "attn_k_norm.weight"), s->head_dim, 1.6f, 0.3f);
+    }
     matrix(f, part(n, i, "attn_output.weight"), s->wo, q, s->dim, 0.15f);
+    if (s->post_norms) vector(f, part(n, i, "post_attention_norm.weight"), s->dim, 1, 0.3f);
     vector(f, part(n, i, "ffn_norm.weight"), s->dim, 1, 0.2f);
-    matrix(f, part(n, i, "ffn_gate.weight"), s->gate, s->dim, s->feed_forward, 0.15f);
-    matrix(f, part(n, i, "ffn_up.weight"), s->up, s->dim, s->feed_forward, 0.15f);
-    matrix(f, part(n, i, "ffn_down.weight"), s->down, s->feed_forward, s->dim, 0.1f);
+    feed_forward(f, i);
+    if (s->post_norms) vector(f, part(n, i, "post_ffw_norm.weight"), s->dim, 1, 0.3f);
 }
 
 static void tensors(file *f) {
@@ -199,7 +239,7 @@ static void tensors(file *f) {
     vector(f, "output_norm.weight", s->dim, 1, 0.2f);
     if (!s->tied) matrix(f, "output.weight", s->output, s->dim, s->vocabulary, 0.25f);
     if (s->rope_factors > 0) {
-        info(f, "rope_freqs.weight", RM_F32, s->head_dim / 2, 0);
+        info(f, "rope_freqs.weight", RM_F32, (const uint32_t[3]){s->head_dim / 2});
         for (uint32_t i = 0; i < s->head_dim / 2; i++) {
             const float v = 1 + (s->rope_factors - 1) * (float)i / ((float)s->head_dim / 2 - 1);
             put(&f->data, &v, sizeof v);
@@ -227,6 +267,10 @@ static void put_key(file *f, const tiny_key *k) {
     f->key_count++;
 }
 
+static const char *architecture_of(const tiny_spec *s) {
+    return s->architecture != NULL ? s->architecture : "llama";
+}
+
 /* The key, unless the specification has its own. */
 static void usual(file *f, tiny_key k) {
     for (const tiny_key *own = f->spec->keys; own->name != NULL; own++) {
@@ -238,11 +282,20 @@ static void usual(file *f, tiny_key k) {
 static void usual_u32(file *f, const char *name, uint32_t v) {
     usual(f, (tiny_key){.name = name, .kind = TINY_U32, .u32 = v});
 }
-static void usual_f32(file *f, const char *name, float v) {
-    usual(f, (tiny_key){.name = name, .kind = TINY_F32, .f32 = v});
-}
 static void usual_text(file *f, const char *name, const char *v) {
     usual(f, (tiny_key){.name = name, .kind = TINY_TEXT, .text = v});
+}
+
+/* The same under the architecture's own prefix. */
+static void own_u32(file *f, const char *name, uint32_t v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", architecture_of(f->spec), name);
+    usual_u32(f, key, v);
+}
+static void own_f32(file *f, const char *name, float v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", architecture_of(f->spec), name);
+    usual(f, (tiny_key){.name = key, .kind = TINY_F32, .f32 = v});
 }
 
 static void list(file *f, const char *name, uint32_t element, uint64_t count) {
@@ -352,20 +405,31 @@ static void tokenizer(file *f) {
 
 static void metadata(file *f) {
     const tiny_spec *s = f->spec;
-    usual_text(f, "general.architecture", "llama");
+    usual_text(f, "general.architecture", architecture_of(s));
     usual_text(f, "general.name", s->name);
-    usual_u32(f, "llama.block_count", s->layer_count);
-    usual_u32(f, "llama.context_length", s->context_count);
-    usual_u32(f, "llama.embedding_length", s->dim);
-    usual_u32(f, "llama.feed_forward_length", s->feed_forward);
-    usual_u32(f, "llama.attention.head_count", s->head_count);
-    usual_u32(f, "llama.attention.head_count_kv", s->kv_head_count);
-    usual_u32(f, "llama.attention.key_length", s->head_dim);
-    usual_u32(f, "llama.attention.value_length", s->head_dim);
-    usual_u32(f, "llama.rope.dimension_count", s->head_dim);
-    usual_u32(f, "llama.vocab_size", s->vocabulary);
-    usual_f32(f, "llama.rope.freq_base", 10000);
-    usual_f32(f, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    own_u32(f, "block_count", s->layer_count);
+    own_u32(f, "context_length", s->context_count);
+    own_u32(f, "embedding_length", s->dim);
+    if (s->expert_count > 0 && strcmp(architecture_of(s), "llama") != 0) {
+        own_u32(f, "feed_forward_length", 3 * s->feed_forward); /* of a layer that is not there */
+        own_u32(f, "expert_feed_forward_length", s->feed_forward);
+    } else {
+        own_u32(f, "feed_forward_length", s->feed_forward);
+    }
+    if (s->expert_count > 0) {
+        own_u32(f, "expert_count", s->expert_count);
+        own_u32(f, "expert_used_count", s->expert_used);
+    }
+    own_u32(f, "attention.head_count", s->head_count);
+    own_u32(f, "attention.head_count_kv", s->kv_head_count);
+    own_u32(f, "attention.key_length", s->head_dim);
+    own_u32(f, "attention.value_length", s->head_dim);
+    if (s->window > 0) own_u32(f, "attention.sliding_window", s->window);
+    if (s->window_pattern > 0) own_u32(f, "attention.sliding_window_pattern", s->window_pattern);
+    own_u32(f, "rope.dimension_count", s->rope_dim > 0 ? s->rope_dim : s->head_dim);
+    own_u32(f, "vocab_size", s->vocabulary);
+    own_f32(f, "rope.freq_base", s->rope_base > 0 ? s->rope_base : 10000);
+    own_f32(f, "attention.layer_norm_rms_epsilon", 1e-5f);
     for (const tiny_key *k = s->keys; k->name != NULL; k++)
         put_key(f, k);
     tokenizer(f);
@@ -503,6 +567,85 @@ const tiny_spec *tiny_spec_all(size_t index) {
     static tiny_spec list[SPECS];
     if (list[0].name == NULL) fill(list);
     return index < SPECS ? &list[index] : NULL;
+}
+
+static void experts(tiny_spec *s, uint32_t count, uint32_t used, uint32_t feed_forward) {
+    s->expert_count = count;
+    s->expert_used = used;
+    s->feed_forward = feed_forward;
+}
+
+enum { ARCHITECTURES = 10 };
+
+static void fill_architectures(tiny_spec list[ARCHITECTURES]) {
+    for (int i = 0; i < ARCHITECTURES; i++) {
+        list[i] = tiny_spec_default();
+        list[i].seed = 20 + (uint64_t)i;
+        tiny_spec_format(&list[i], RM_F32);
+    }
+    list[0].name = "llama";
+
+    list[1].name = "mistral: llama with a window";
+    list[1].window = 40;
+
+    list[2].name = "mixtral: llama with experts";
+    experts(&list[2], 4, 2, 96);
+
+    list[3].name = "qwen2: biases";
+    list[3].architecture = "qwen2";
+    list[3].biases = true;
+    list[3].rope_base = 1e6f;
+
+    list[4].name = "qwen3: norms of heads";
+    list[4].architecture = "qwen3";
+    list[4].head_norms = true;
+    list[4].rope_base = 1e6f;
+    list[4].head_dim = 32;
+
+    list[5].name = "qwen3moe: norms of heads, experts";
+    list[5].architecture = "qwen3moe";
+    list[5].head_norms = true;
+    list[5].kv_head_count = 1;
+    experts(&list[5], 8, 2, 40);
+
+    list[6].name = "gemma3: windows in two of three layers";
+    list[6].architecture = "gemma3";
+    list[6].layer_count = 5;
+    list[6].head_norms = list[6].post_norms = list[6].tied = true;
+    list[6].window = 32;
+    list[6].window_pattern = 3;
+    list[6].rope_base = 1e6f;
+
+    list[7].name = "gemma3: window over a page, global layers stretched";
+    list[7].architecture = "gemma3";
+    list[7].layer_count = 4;
+    list[7].head_norms = list[7].post_norms = list[7].tied = true;
+    list[7].window = 100;
+    list[7].window_pattern = 2;
+    list[7].rope_base = 1e6f;
+    list[7].keys[0] =
+        (tiny_key){.name = "gemma3.rope.scaling.type", .kind = TINY_TEXT, .text = "linear"};
+    list[7].keys[1] = (tiny_key){.name = "gemma3.rope.scaling.factor", .kind = TINY_F32, .f32 = 8};
+    list[7].keys[2] =
+        (tiny_key){.name = "gemma3.rope.freq_base_swa", .kind = TINY_F32, .f32 = 5000};
+
+    /* Fused matrices whose parts do not begin on a multiple of 16 rows. */
+    list[8].name = "phi3: fused, heads of 20";
+    list[8].architecture = "phi3";
+    list[8].fused = true;
+    shape(&list[8], 3, 3, 20, 90);
+
+    list[9].name = "phi3: fused, a window, part of a head rotated";
+    list[9].architecture = "phi3";
+    list[9].fused = true;
+    list[9].window = 65;
+    list[9].rope_dim = 12;
+}
+
+const tiny_spec *tiny_spec_architecture(size_t index) {
+    static tiny_spec list[ARCHITECTURES];
+    if (list[0].name == NULL) fill_architectures(list);
+    return index < ARCHITECTURES ? &list[index] : NULL;
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
