@@ -466,7 +466,7 @@ static int s_zfill(ARGS) {
     static const rm_tpl_string zero = {.bytes = "0", .count = 1};
     const rm_tpl_string *s = self->s;
     const size_t sign = s->count > 0 && (s->bytes[0] == '-' || s->bytes[0] == '+');
-    rm_tpl_value head, digits, width = a[0];
+    rm_tpl_value head, digits, width;
     int64_t n;
     RM_TRY(rm_tpl_want_int(&n, t, &a[0], "the width"));
     width = rm_tpl_int(n > INT64_MIN ? n - (int64_t)sign : n);

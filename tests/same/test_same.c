@@ -116,6 +116,7 @@ static void matrix_one_layer(void) {
 static void matrix_k(void) {
     matrix_of(7);
 }
+
 static void matrix_both_blocks(void) {
     matrix_of(10);
     EXPECT(tiny_spec_all(11) == NULL);
@@ -125,7 +126,7 @@ static void matrix_both_blocks(void) {
 static void matrix_other_types(void) {
     for (size_t i = 8; i < 10; i++) {
         subject s;
-        REQUIRE(subject_open(&s, tiny_spec_all(i), 7 + i));
+        REQUIRE(open_subject(&s, tiny_spec_all(i), 7 + i));
         run_first(&s, REMAT_KV_F16);
         some_together(&s, REMAT_KV_F16, 6);
         print_hash(&s, "");
