@@ -32,7 +32,8 @@ enum { RM_MATMUL_SCRATCH = 16 << 10 };
  *                acc = fma(d[l] * xd, (float)sum(scale * q * x), acc)
  *   q2_k, q4_k, q5_k  and after it
  *                acc = fma(-(dmin[l] * xd), (float)sum(min * x), acc)
- *   f16, bf16, f32  four chains, c[j] over k = j, j + 4, ..:  c[j] = fma(w[k][l], x[k], c[j]) from 0;
+ *   f16, bf16, f32  four chains, c[j] over k = j, j + 4, ..: c[j] = fma(w[k][l], x[k], c[j])
+ *                   from 0;
  *                acc = (c[0] + c[1]) + (c[2] + c[3])
  * x->k_count is the strip's padded k; x->kind fits the format. */
 typedef void rm_matmul_fn(const rm_out *y, uint32_t strip, const void *strip_bytes,
@@ -47,9 +48,9 @@ typedef struct rm_kernels {
      * multiple of 64 (RM_ACT_Q8K: of 256, since a block needs its whole range at once); k_count
      * too, unless it reaches the end of the unpadded row: what is missing to a multiple becomes
      * zero.
-     * RM_ACT_Q8, per block of 32, and RM_ACT_Q8K, per block of 256: d = max|f| / 127, q = round(f * (127 / max|f|)) to nearest even;
-     * d and q are 0 when max|f| is below 2^-100. A block with a NaN or an infinity gets d = NaN and
-     * q = 0, so that the products say so. RM_ACT_F32: a copy. */
+     * RM_ACT_Q8, per block of 32, and RM_ACT_Q8K, per block of 256: d = max|f| / 127, q = round(f
+     * * (127 / max|f|)) to nearest even; d and q are 0 when max|f| is below 2^-100. A block with a
+     * NaN or an infinity gets d = NaN and q = 0, so that the products say so. RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
 
     /* out[i] = x[i] * (1 / sqrt(sum(x^2) / n + epsilon)) * weight[i], rounded after each product.

@@ -36,8 +36,8 @@ static void matmul_q(rm_format f, const rm_out *y, uint32_t strip, const void *s
     }
 }
 
-/* Sums are below 2^27.1 in size: 256 k of 127 times 32 * 128 (q6_k) or 127 * 32 (iq4_xs), the others
- * less. Sets that add 2^shift to the weights stay below 256 * 127 * 63 * 128 < 2^28. */
+/* Sums are below 2^27.1 in size: 256 k of 127 times 32 * 128 (q6_k) or 127 * 32 (iq4_xs), the
+ * others less. Sets that add 2^shift to the weights stay below 256 * 127 * 63 * 128 < 2^28. */
 static void matmul_k(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
                      const rm_acts *x) {
     const size_t sb_count = x->k_count / RM_SUPER_K;

@@ -233,7 +233,7 @@ INLINE void few(rm_format f, const rm_out *y, uint32_t strip, const void *strip_
     }
 }
 
-/* --- many rows of 4 and 5-bit weights: unpacked once ---------------------------------------------- */
+/* --- many rows of 4 and 5-bit weights: unpacked once ------------------------------------------ */
 
 INLINE void unpack_run(rm_format f, rm_unpacked *out, const void *strip, size_t first,
                        size_t count) {
@@ -317,7 +317,7 @@ FORMAT(q5_1, RM_Q5_1)
 FORMAT(iq4_nl, RM_IQ4_NL)
 FORMAT(mxfp4, RM_MXFP4)
 
-/* --- f16, bf16 and f32 -------------------------------------------------------------------------- */
+/* --- f16, bf16 and f32 ------------------------------------------------------------------------ */
 
 /* 8 weights from index i on. */
 INLINE __m256 floats(rm_format f, const void *w, size_t i) {

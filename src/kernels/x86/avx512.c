@@ -280,7 +280,7 @@ FORMAT(q5_1, RM_Q5_1)
 FORMAT(iq4_nl, RM_IQ4_NL)
 FORMAT(mxfp4, RM_MXFP4)
 
-/* --- f16, bf16 and f32 -------------------------------------------------------------------------- */
+/* --- f16, bf16 and f32 ------------------------------------------------------------------------ */
 
 /* 16 weights from index i on. */
 INLINE __m512 floats(rm_format f, const void *w, size_t i) {
