@@ -67,7 +67,7 @@ const char *const *kernel_sets(void) {
     return sets;
 }
 
-/* --- recording ----------------------------------------------------------------------------------- */
+/* --- recording -------------------------------------------------------------------------------- */
 
 static void *zeroed(size_t count, size_t size) {
     void *p = calloc(count, size);
@@ -166,7 +166,7 @@ difference record_compare(const record *a, const record *b) {
     return d;
 }
 
-/* --- feeding ------------------------------------------------------------------------------------- */
+/* --- feeding ---------------------------------------------------------------------------------- */
 
 int feed(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens, uint32_t first,
          uint32_t last, const uint32_t *pieces, remat_error *err) {
@@ -203,7 +203,7 @@ int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *
     return rm_engine_advance(e, &step, 1, scored_row, &user, err);
 }
 
-/* --- the process --------------------------------------------------------------------------------- */
+/* --- the process ------------------------------------------------------------------------------ */
 
 unsigned open_descriptors(void) {
     unsigned count = 0;

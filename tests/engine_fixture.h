@@ -34,7 +34,7 @@ int engine_plan(remat_plan *out, const char *path, const run_config *c, remat_er
 /* Sets that this CPU can run, best first; NULL ends the list. */
 const char *const *kernel_sets(void);
 
-/* --- recording ----------------------------------------------------------------------------------- */
+/* --- recording -------------------------------------------------------------------------------- */
 
 typedef struct record {
     uint32_t layer_count, position_count;
@@ -72,7 +72,7 @@ typedef struct difference {
 /* The first difference between two records, or one that a record had with itself. */
 difference record_compare(const record *a, const record *b);
 
-/* --- feeding ------------------------------------------------------------------------------------- */
+/* --- feeding ---------------------------------------------------------------------------------- */
 
 /* Appends tokens first .. last - 1 to s in pieces of the given sizes, over and over (0 ends the
  * list; an empty list: one piece). Logits after each piece are recorded. */
@@ -83,7 +83,7 @@ int feed(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens,
 int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens,
                 uint32_t count, remat_error *err);
 
-/* --- the process --------------------------------------------------------------------------------- */
+/* --- the process ------------------------------------------------------------------------------ */
 
 /* Open descriptors of this process. */
 unsigned open_descriptors(void);

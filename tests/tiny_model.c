@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- bytes --------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 typedef struct bytes {
     uint8_t *at;
@@ -43,7 +43,7 @@ static void pad(bytes *b) {
         memset(grow(b, 1), 0, 1);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 /* xorshift, as in harness.h; the state is never 0. */
 static uint64_t next(uint64_t *state) {
@@ -70,7 +70,7 @@ void tiny_tokens(uint32_t *out, uint32_t count, uint32_t vocabulary, uint64_t se
         out[i] = 3 + (uint32_t)(next(&state) >> 33) % (vocabulary - 3);
 }
 
-/* --- tensors ------------------------------------------------------------------------------------- */
+/* --- tensors ---------------------------------------------------------------------------------- */
 
 typedef struct file {
     const tiny_spec *spec;
@@ -181,7 +181,7 @@ static void tensors(file *f) {
         layer(f, i);
 }
 
-/* --- metadata ------------------------------------------------------------------------------------ */
+/* --- metadata --------------------------------------------------------------------------------- */
 
 enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_TEXT = 8, GGUF_LIST = 9 };
 
@@ -342,7 +342,7 @@ static void metadata(file *f) {
     tokenizer(f);
 }
 
-/* --- specifications ------------------------------------------------------------------------------ */
+/* --- specifications --------------------------------------------------------------------------- */
 
 tiny_spec tiny_spec_default(void) {
     tiny_spec s = {.name = "q8_0",
@@ -433,7 +433,7 @@ const tiny_spec *tiny_spec_all(size_t index) {
     return index < 7 ? &list[index] : NULL;
 }
 
-/* --- the file ------------------------------------------------------------------------------------ */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const bytes *b) {
     return write(fd, b->at, b->count) == (ssize_t)b->count;

@@ -153,7 +153,7 @@ static const struct {
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
-/* --- values -------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static int bad(remat_error *err, const char *name, const char *text, const char *what) {
     return rm_fail(err, REMAT_E_USAGE, "%s: \"%.60s\" is no %s; see remat --help", name, text,
@@ -272,7 +272,7 @@ static int set(app_args *args, const option *o, const char *text, remat_error *e
     return REMAT_OK;
 }
 
-/* --- parsing ---------------------------------------------------------------------------------------- */
+/* --- parsing ---------------------------------------------------------------------------------- */
 
 static const option *find(const char *name, unsigned command) {
     for (int i = 0; i < OPTION_COUNT; i++) {
@@ -336,11 +336,13 @@ static int parse_options(app_args *args, int argc, char **argv, remat_error *err
 }
 
 int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
-    *args = (app_args){.sampling = remat_sampling_default(),
-                       .context = APP_UNSET_U32,
-                       .predict = APP_UNSET_U32,
-                       .resident = REMAT_ALL,
-                       .batch = 1};
+    /* Not a compound literal: clang puts one of this size on the stack. */
+    memset(args, 0, sizeof *args);
+    args->sampling = remat_sampling_default();
+    args->context = APP_UNSET_U32;
+    args->predict = APP_UNSET_U32;
+    args->resident = REMAT_ALL;
+    args->batch = 1;
     args->sampling.bias = args->bias;
     int status = find_command(args, argc, argv, err);
     if (status == REMAT_OK) status = parse_options(args, argc, argv, err);
@@ -350,7 +352,7 @@ int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
     return status;
 }
 
-/* --- cache options --------------------------------------------------------------------------------- */
+/* --- cache options ---------------------------------------------------------------------------- */
 
 static int one_of(const char *name, const char *value, const char *const *known, remat_error *err) {
     if (value == NULL) return REMAT_OK;
@@ -386,7 +388,7 @@ int app_args_limits(remat_limits *out, const app_args *args, remat_error *err) {
     return REMAT_OK;
 }
 
-/* --- help ------------------------------------------------------------------------------------------- */
+/* --- help ------------------------------------------------------------------------------------- */
 
 void app_args_help(app_command command) {
     for (int i = 0; i < COMMAND_COUNT; i++) {

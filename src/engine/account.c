@@ -34,6 +34,10 @@ uint32_t remat_sequence_count(const remat_sequence *s) {
     return s->count;
 }
 
+const uint32_t *remat_sequence_tokens(const remat_sequence *s) {
+    return s->tokens;
+}
+
 const float *remat_logits(const remat_sequence *s) {
     return s->logits;
 }

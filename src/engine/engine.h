@@ -51,10 +51,17 @@ struct remat_engine {
     remat_sequence *sequences;
     rm_sample_space sample_space;
     char *detok_memory;
+    uint8_t *text_work; /* setup.text_bytes */
     uint64_t predicted_peak_bytes;
     double load_s;
     uint64_t sweep_count, row_count, recomputed_tokens;
 };
+
+/* Memory for text: the ledger's free end before remat_start(), text_work after it. `most` bytes of
+ * it at most; *bytes says how many. Errors: REMAT_E_BUDGET (under `least`), REMAT_E_USAGE. */
+int rm_engine_text_memory(uint8_t **out, uint64_t *bytes, remat_engine *e, uint64_t least,
+                          uint64_t most, remat_error *err);
+void rm_engine_text_return(remat_engine *e);
 
 /* Everything that remat_start() takes, carved in the order of use. */
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);

@@ -1,4 +1,5 @@
 /* plan.c: see plan.h. */
+#include "engine/plan.h"
 #include "engine/engine.h"
 
 #include <string.h>
@@ -64,6 +65,7 @@ static int common_setup(planner *p, remat_error *err) {
     s->sequence_count = l->sequence_count;
     s->logits_rows = l->logits_rows;
     s->kv = l->kv;
+    s->text_bytes = l->text_bytes;
     if (s->context_count > RM_CONTEXT_MAX || l->sequence_count == 0 ||
         l->sequence_count > RM_SEQUENCES_MAX || l->chunk_rows > RM_CHUNK_ROWS_MAX ||
         l->logits_rows == 0 || l->logits_rows > RM_GROUP) {

@@ -22,6 +22,7 @@ typedef struct rm_setup {
     uint32_t resident_columns; /* of a sequence at most: limits.resident_count */
     uint32_t row_max, chunk_rows, logits_rows;
     remat_kv kv;
+    uint64_t text_bytes;
 } rm_setup;
 
 typedef struct rm_planned {

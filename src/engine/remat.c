@@ -163,7 +163,7 @@ void remat_cancel(remat_engine *e) {
     atomic_store_explicit(&e->cancel, true, memory_order_relaxed);
 }
 
-/* --- start ------------------------------------------------------------------------------------------ */
+/* --- start ------------------------------------------------------------------------------------ */
 
 static rm_cache_shape cache_shape(const remat_engine *e, const rm_setup *setup) {
     const rm_shape *s = &e->model.shape;
@@ -212,6 +212,7 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
                            sizeof *e->sample_space.counts, err));
     RM_TRY(rm_ledger_carve(&e->detok_memory, l, RM_ACCOUNT_TEXT, 1, rm_detok_bytes(e->tokenizer),
                            err));
+    RM_TRY(rm_ledger_carve(&e->text_work, l, RM_ACCOUNT_TEXT, setup->text_bytes, 1, err));
     RM_TRY(rm_ledger_carve(&e->stage, l, RM_ACCOUNT_IO, e->thread_count,
                            rm_model_stage_bytes(&e->model), err));
     return rm_ledger_carve(&e->thread_memory, l, RM_ACCOUNT_WORK, 1,

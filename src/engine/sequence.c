@@ -71,7 +71,7 @@ static int check(const advance *a, remat_error *err) {
     return REMAT_OK;
 }
 
-/* --- who is dropped ------------------------------------------------------------------------------ */
+/* --- who is dropped --------------------------------------------------------------------------- */
 
 static const remat_step *step_of(const advance *a, const remat_sequence *s) {
     for (uint32_t i = 0; i < a->step_count; i++) {
@@ -131,7 +131,7 @@ static void make_room(const advance *a) {
     }
 }
 
-/* --- rows ----------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 static int flush_rows(advance *a, remat_error *err) {
     if (a->row_count == 0) return REMAT_OK;
@@ -174,7 +174,7 @@ static int run_steps(advance *a, remat_error *err) {
     return flush_rows(a, err);
 }
 
-/* --- results --------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 /* Without a scorer the only rows with logits are the last of each step. */
 static int keep_logits(void *user, uint32_t row, const float *logits, remat_error *err) {
@@ -222,4 +222,11 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     }
     if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     return status;
+}
+
+void remat_sequence_truncate(remat_sequence *s, uint32_t count) {
+    RM_ASSERT(count <= s->count);
+    const uint32_t before = s->count;
+    s->count = count;
+    take_back(s, before);
 }

@@ -9,16 +9,39 @@ typedef struct loan {
     void *work;
 } loan;
 
-static int borrow(loan *out, remat_engine *e, size_t bytes, remat_error *err) {
-    if (e->started || e->options.index_only) {
-        return rm_fail(err, REMAT_E_USAGE, "tokenize: only between remat_open() and remat_start()");
+int rm_engine_text_memory(uint8_t **out, uint64_t *bytes, remat_engine *e, uint64_t least,
+                          uint64_t most, remat_error *err) {
+    if (e->tokenizer == NULL)
+        return rm_fail(err, REMAT_E_USAGE, "text: the engine was opened with index_only");
+    if (e->started) {
+        *out = e->text_work;
+        *bytes = e->setup.text_bytes < most ? e->setup.text_bytes : most;
+        if (least <= *bytes) return REMAT_OK;
+        return rm_fail(err, REMAT_E_BUDGET,
+                       "text: %llu bytes to work in are needed, %llu were set "
+                       "aside; shorten the text",
+                       (unsigned long long)least, (unsigned long long)e->setup.text_bytes);
     }
-    if (bytes > SIZE_MAX / 64)
-        return rm_fail(err, REMAT_E_CONTEXT, "tokenize: the text is too long");
+    const uint64_t room = rm_ledger_room(&e->ledger);
+    *bytes = room < most ? room : most;
+    if (*bytes < least) *bytes = least; /* the ledger refuses, and names what would do */
+    return rm_ledger_borrow(out, &e->ledger, *bytes, err);
+}
+
+void rm_engine_text_return(remat_engine *e) {
+    if (!e->started) rm_ledger_return(&e->ledger);
+}
+
+static int borrow(loan *out, remat_engine *e, size_t bytes, remat_error *err) {
+    uint64_t lent;
+    uint8_t *memory;
+    if (e->tokenizer == NULL || bytes > SIZE_MAX / 64)
+        return rm_fail(err, REMAT_E_USAGE, "tokenize: no tokenizer, or no text of this world");
     const uint64_t ids = ((bytes + 2) * sizeof *out->ids + 63) / 64 * 64;
-    RM_TRY(rm_ledger_borrow(&out->ids, &e->ledger,
-                            ids + rm_tokenize_work_bytes(e->tokenizer, bytes), err));
-    out->work = (uint8_t *)out->ids + ids;
+    const uint64_t need = ids + rm_tokenize_work_bytes(e->tokenizer, bytes);
+    RM_TRY(rm_engine_text_memory(&memory, &lent, e, need, need, err));
+    out->ids = (uint32_t *)(void *)memory;
+    out->work = memory + ids;
     return REMAT_OK;
 }
 
@@ -39,7 +62,7 @@ static int too_many(size_t count, size_t cap, remat_error *err) {
 
 int remat_tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e, const char *text,
                    size_t bytes, unsigned flags, remat_error *err) {
-    loan l;
+    loan l = {0};
     size_t n = 0, all = 0;
     RM_TRY(borrow(&l, e, bytes, err));
     const unsigned f = ((flags & REMAT_SPECIAL) ? RM_TOKENIZE_SPECIAL : 0u) |
@@ -49,7 +72,7 @@ int remat_tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e, co
         append(out, cap, &all, l.ids, n);
         status = too_many(all, cap, err);
     }
-    rm_ledger_return(&e->ledger);
+    rm_engine_text_return(e);
     if (status == REMAT_OK) *count = all;
     return status;
 }

@@ -3,6 +3,7 @@
  *
  * The tables are built once, on the first call, and constant afterwards.
  */
+#include "kernels/kernels.h"
 #include "kernels/kernels_impl.h"
 
 #include <cpuid.h>

@@ -52,12 +52,12 @@ typedef struct rm_kernels {
      * 16 -> 8 -> 4 -> 2 -> 1 (lane j += lane j + half). out may be x. Any n > 0. */
     void (*rms_norm)(float *out, const float *x, const float *weight, size_t n, float epsilon);
 
-    /* out[i] = silu(gate[i]) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a linear unit. With
-     * e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
+    /* out[i] = silu(gate[i]) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a linear unit.
+     * With e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
     void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
 
     /* The same with GELU in its tanh form (Hendrycks and Gimpel, 2016), which is g * sigmoid(u):
-     * u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = exp(-|u|), then as above with the sign of u. */
+     * u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = exp(-|u|), then as above, with u's sign. */
     void (*geglu)(float *out, const float *gate, const float *up, size_t n);
 
     /* x[i] += y[i]. */

@@ -155,7 +155,7 @@ INLINE void rm_ahead(const void *p, size_t bytes) {
 
 /* --- attention ---------------------------------------------------------------------------- */
 
-/* Whether one of the queries first .. first + count - 1 sees a token of the page at `page_first`. */
+/* Whether one of the queries first .. first + count - 1 sees a token of the page `page_first`. */
 INLINE bool rm_any_sees(const rm_attn_job *job, uint32_t first, uint32_t count,
                         uint32_t page_first) {
     bool any = false;

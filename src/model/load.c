@@ -67,7 +67,7 @@ static void item(void *user, uint32_t index, uint32_t thread) {
     const uint32_t most = first + j->strips_per_item, last = most < strips ? most : strips;
     if (atomic_load_explicit(&j->failed, memory_order_relaxed)) return;
     if (how->canceled(how->user)) {
-        rm_fail(&err, REMAT_E_CANCELED, "interrupted");
+        (void)rm_fail(&err, REMAT_E_CANCELED, "interrupted");
         report(j, REMAT_E_CANCELED, &err);
         return;
     }

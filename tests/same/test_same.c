@@ -59,7 +59,7 @@ typedef struct expectation {
     bool recomputes;
 } expectation;
 
-/* One engine, one sequence: the tokens up to `count` in pieces, the last ones alone; then scored. */
+/* One engine, one sequence: the tokens up to `count` in pieces, the last alone; then scored. */
 static void run_into(record *to, subject *s, const run_config *c, const uint32_t *cuts,
                      uint32_t count, bool score, expectation expected) {
     remat_error err = {0};
@@ -142,7 +142,7 @@ static void print_hash(const subject *s, const char *what) {
            record_hash(&s->first, 0, COUNT), s->runs);
 }
 
-/* --- the matrix -------------------------------------------------------------------------------- */
+/* --- the matrix ------------------------------------------------------------------------------- */
 
 static const uint32_t RESIDENT[] = {REMAT_ALL, 0, 64, 128};
 static const uint32_t CHUNKS[] = {1, 7, 64, 512};
@@ -331,7 +331,7 @@ static void budgets_that_drop(void) {
     subject_close(&s);
 }
 
-/* --- batches ------------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 enum { STREAMS = 4 };
 static const uint32_t STREAM_COUNT[STREAMS] = {1104, 330, 70, 200};
@@ -497,7 +497,7 @@ static void idle_sequence_is_evicted(void) {
     batch_close(&b);
 }
 
-/* --- the comparison itself -------------------------------------------------------------------------- */
+/* --- the comparison itself -------------------------------------------------------------------- */
 
 /* Sets with one mistake each: the sums are right, their order is not. */
 static rm_kernels broken;

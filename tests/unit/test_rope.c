@@ -11,7 +11,7 @@
 #include <math.h>
 #include <unistd.h>
 
-/* --- toys ---------------------------------------------------------------------------------------- */
+/* --- toys ------------------------------------------------------------------------------------- */
 
 enum { TOP = 3, TOKENS_MAX = 128 };
 
@@ -112,7 +112,7 @@ static void toys_against_an_outside_engine(void) {
     }
 }
 
-/* --- frequencies --------------------------------------------------------------------------------- */
+/* --- frequencies ------------------------------------------------------------------------------ */
 
 static tiny_key text_key(const char *name, const char *text) {
     return (tiny_key){.name = name, .kind = TINY_TEXT, .text = text};

@@ -1,4 +1,4 @@
-/* chat.c: conversations to tokens, through a chat template. Part: engine. */
+/* conversation.c: conversations to tokens, through a chat template. Part: engine. */
 #include "text/chat.h"
 #include "engine/engine.h"
 #include "text/template.h"
@@ -126,15 +126,13 @@ static int tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e,
 
 int remat_tokenize_chat(uint32_t *out, size_t cap, size_t *count, remat_engine *e,
                         const remat_chat *chat, remat_error *err) {
-    const uint64_t most = 4ull << 30, all = rm_ledger_room(&e->ledger);
-    const uint64_t room = (all < most ? all : most) / 64 * 64;
+    const uint64_t most = 4ull << 30, least = 64 << 10;
+    uint64_t room;
     uint8_t *memory;
     size_t n = 0;
-    if (e->started || e->tokenizer == NULL)
-        return rm_fail(err, REMAT_E_USAGE, "chat: only between remat_open() and remat_start()");
-    RM_TRY(rm_ledger_borrow(&memory, &e->ledger, room, err));
-    const int status = tokenize(out, cap, &n, e, chat, memory, room, err);
-    rm_ledger_return(&e->ledger);
+    RM_TRY(rm_engine_text_memory(&memory, &room, e, least, most, err));
+    const int status = tokenize(out, cap, &n, e, chat, memory, room / 64 * 64, err);
+    rm_engine_text_return(e);
     if (status == REMAT_OK) *count = n;
     return status;
 }
