@@ -27,6 +27,10 @@ enum {
 /* Half of the addresses that x86-64 gives. */
 static const uint64_t ADDRESSES_MOST = 1ull << 46;
 
+const char *remat_version(void) {
+    return REMAT_VERSION;
+}
+
 remat_options remat_options_default(void) {
     return (remat_options){0};
 }
