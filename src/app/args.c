@@ -300,7 +300,7 @@ static bool positional(app_args *args, const char *text) {
     return true;
 }
 
-/* The value behind argv[i], which moves on; NULL for a flag. A value in brackets is taken when it is
+/* The value behind argv[i], which moves on; NULL for a flag. One in brackets is taken when it is
  * one of the words there. */
 static int take_value(const char **out, const app_option *o, int *i, int argc, char **argv,
                       remat_error *err) {

@@ -50,9 +50,9 @@ typedef struct app_args {
     uint32_t top;
 } app_args;
 
-/* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over the
- * default. With -e the texts in argv are changed. Errors: REMAT_E_USAGE. args->json is right even then, where the flag
- * is there at all. */
+/* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over
+ * the default. With -e the texts in argv are changed. Errors: REMAT_E_USAGE. args->json is right
+ * even then, where the flag is there at all. */
 int app_args_parse(app_args *args, int argc, char **argv, remat_error *err);
 
 /* What the cache options ask for, as limits (context and so on are left to the command).

@@ -58,7 +58,7 @@ static void put_quoted(const char *text, bool zsh) {
     }
 }
 
-/* --- bash ----------------------------------------------------------------------------------------- */
+/* --- bash ------------------------------------------------------------------------------------- */
 
 static void bash_names(const app_option *o, const char *between) {
     for (int j = 0; j < APP_NAMES_MAX && o->names[j] != NULL; j++)
@@ -114,7 +114,7 @@ static void bash(void) {
                "complete -F _remat remat\n");
 }
 
-/* --- zsh ------------------------------------------------------------------------------------------ */
+/* --- zsh -------------------------------------------------------------------------------------- */
 
 static void zsh_option(const app_option *o) {
     for (int j = 0; j < APP_NAMES_MAX && o->names[j] != NULL; j++) {
@@ -177,7 +177,7 @@ static void zsh(void) {
                "fi\n");
 }
 
-/* --- fish ----------------------------------------------------------------------------------------- */
+/* --- fish ------------------------------------------------------------------------------------- */
 
 static void fish_option(const app_option *o, unsigned in) {
     uint32_t count;
