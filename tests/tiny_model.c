@@ -1,5 +1,6 @@
 /* tiny_model.c: see tiny_model.h. */
 #include "tiny_model.h"
+#include "weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,25 @@ static void put_half(bytes *b, float f) {
     put(b, &h, sizeof h);
 }
 
+/* Any bytes with scales that give about this deviation. Mins are as random as scales: together they
+ * shift a part of the block by as much as its weights vary. */
+static void put_other_block(bytes *b, rm_format f, float scale, uint64_t *random) {
+    static const float deviation[RM_FORMAT_COUNT] = {
+        [RM_Q5_0] = 9.2f, [RM_Q5_1] = 9.2f, [RM_IQ4_NL] = 68, [RM_MXFP4] = 8,   [RM_Q2_K] = 14,
+        [RM_Q3_K] = 43,   [RM_Q4_K] = 255,  [RM_Q5_K] = 527,  [RM_Q6_K] = 1369, [RM_IQ4_XS] = 1258,
+    };
+    const float d = scale / deviation[f];
+    const float m = f == RM_Q5_1   ? -15.5f * d
+                    : f == RM_Q2_K ? 1.5f * d
+                    : f == RM_Q4_K ? 7.5f * d
+                                   : 15.5f * d;
+    uint8_t block[256];
+    for (uint32_t i = 0; i < rm_formats[f].gguf_bytes; i++)
+        block[i] = (uint8_t)(next(random) >> 40);
+    w_set_scales(f, block, d, m);
+    put(b, block, rm_formats[f].gguf_bytes);
+}
+
 /* A block of a quantized format whose weights have a deviation near `scale`. */
 static void put_block(bytes *b, rm_format f, float scale, uint64_t *random) {
     const float vary = 1 + 0.4f * uniform(random), sign = next(random) >> 63 ? 1.0f : -1.0f;
@@ -93,6 +113,10 @@ static void put_block(bytes *b, rm_format f, float scale, uint64_t *random) {
             const int8_t q = (int8_t)((int)(next(random) >> 33) % 255 - 127);
             put(b, &q, 1);
         }
+        return;
+    }
+    if (f != RM_Q4_0 && f != RM_Q4_1) {
+        put_other_block(b, f, sign * vary * scale, random);
         return;
     }
     const float d = sign * vary * scale / 4.6f;
@@ -113,6 +137,11 @@ static void put_values(file *f, rm_format format, uint64_t count, float mean, fl
         }
         const float v = mean + 1.7f * scale * uniform(&f->random);
         if (format == RM_F16) put_half(&f->data, v);
+        if (format == RM_BF16) {
+            uint8_t value[2];
+            w_set_scales(RM_BF16, value, v, 0);
+            put(&f->data, value, sizeof value);
+        }
         if (format == RM_F32) put(&f->data, &v, sizeof v);
     }
     pad(&f->data);
@@ -379,8 +408,49 @@ static void shape(tiny_spec *s, uint32_t heads, uint32_t kv_heads, uint32_t head
     s->feed_forward = feed_forward;
 }
 
-static void fill(tiny_spec list[8]) {
-    for (int i = 0; i < 7; i++) {
+/* Shapes whose rows are whole blocks of 256. */
+static void super_shape(tiny_spec *s, uint32_t feed_forward) {
+    shape(s, 4, 2, 64, feed_forward);
+    s->dim = 256;
+    s->layer_count = 2;
+}
+
+static void fill_later_types(tiny_spec *s) {
+    s[0].name = "q4_k and q6_k";
+    super_shape(&s[0], 512);
+    tiny_spec_format(&s[0], RM_Q4_K);
+    s[0].embedding = s[0].output = s[0].down = RM_Q6_K;
+
+    s[1].name = "q2_k, q3_k, q5_k, iq4_xs, biases";
+    super_shape(&s[1], 256);
+    s[1].embedding = s[1].up = RM_Q5_K;
+    s[1].output = s[1].gate = RM_Q3_K;
+    s[1].qkv = s[1].down = RM_IQ4_XS;
+    s[1].wo = RM_Q2_K;
+    s[1].biases = true;
+
+    s[2].name = "bf16, q5_0, q5_1, iq4_nl, mxfp4";
+    s[2].embedding = s[2].gate = RM_BF16;
+    s[2].output = s[2].up = RM_Q5_1;
+    s[2].qkv = RM_Q5_0;
+    s[2].wo = RM_MXFP4;
+    s[2].down = RM_IQ4_NL;
+
+    s[3].name = "blocks of 32 and of 256, ff 768"; /* each phase reads several kinds of input */
+    super_shape(&s[3], 768);
+    s[3].embedding = RM_IQ4_NL;
+    s[3].output = RM_Q2_K;
+    s[3].qkv = RM_Q8_0;
+    s[3].wo = RM_Q3_K;
+    s[3].gate = RM_F16;
+    s[3].up = RM_Q6_K;
+    s[3].down = RM_Q5_K;
+}
+
+enum { SPECS = 11 };
+
+static void fill(tiny_spec list[SPECS]) {
+    for (int i = 0; i < SPECS; i++) {
         list[i] = tiny_spec_default();
         list[i].seed = 1 + (uint64_t)i;
     }
@@ -425,12 +495,14 @@ static void fill(tiny_spec list[8]) {
     list[6].dim = 96;
     list[6].layer_count = 1;
     list[6].vocabulary = 333;
+
+    fill_later_types(&list[7]);
 }
 
 const tiny_spec *tiny_spec_all(size_t index) {
-    static tiny_spec list[8];
+    static tiny_spec list[SPECS];
     if (list[0].name == NULL) fill(list);
-    return index < 7 ? &list[index] : NULL;
+    return index < SPECS ? &list[index] : NULL;
 }
 
 /* --- the file --------------------------------------------------------------------------------- */

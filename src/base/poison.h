@@ -1,6 +1,6 @@
 /*
- * poison.h: tells AddressSanitizer which bytes of our own memory nobody may touch; an own arena would
- * blind it. Without it, and under the other sanitizers, nothing happens. Part: base.
+ * poison.h: tells AddressSanitizer which bytes of our own memory nobody may touch; an own arena
+ * would blind it. Without it, and under the other sanitizers, nothing happens. Part: base.
  */
 #ifndef RM_BASE_POISON_H
 #define RM_BASE_POISON_H

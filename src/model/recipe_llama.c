@@ -9,11 +9,16 @@
  */
 #include "model/model.h"
 
+#include <stdio.h>
+
 static int shape(rm_shape *s, const rm_gguf *g, remat_error *err) {
     RM_TRY(rm_shape_common(s, g, err));
     s->rope_style = RM_ROPE_PAIRS;
-    RM_TRY(rm_shape_number_or(&s->expert_count, s, g, "expert_count", 0, RM_EXPERTS_MAX, err));
-    if (s->expert_count == 0) return REMAT_OK;
+    char key[RM_GGUF_NAME_MAX];
+    snprintf(key, sizeof key, "%s.expert_count", s->architecture);
+    RM_TRY(rm_gguf_u32_or(&s->expert_count, g, key, 0, err));
+    if (s->expert_count == 0) return REMAT_OK; /* some dense files say 0 */
+    RM_TRY(rm_shape_number(&s->expert_count, s, g, "expert_count", RM_EXPERTS_MAX, err));
     return rm_shape_number(&s->expert_used, s, g, "expert_used_count", s->expert_count, err);
 }
 

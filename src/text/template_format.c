@@ -157,7 +157,7 @@ int rm_tpl_format_printf(rm_tpl_value *out, rm_tpl *t, const rm_tpl_string *s,
         }
         RM_TRY(put(t, &b, &v, &f, true));
     }
-    if (used < count && (many || args->type != RM_TPL_DICT))
+    if (used < count && (many || (args->type != RM_TPL_DICT && args->type != RM_TPL_LIST)))
         return rm_tpl_fail(t, "format: more values than places");
     return rm_tpl_build_end(out, t, &b);
 }

@@ -143,8 +143,8 @@ static int frequencies(double out[PAIRS], float *scale, const tiny_spec *spec, r
     const run_config c = run_config_default(64);
     const int status = engine_start(&e, path, &c, err);
     if (status == REMAT_OK) {
-        memcpy(out, e->model.rope_frequency, PAIRS * sizeof *out);
-        *scale = e->model.shape.rope_scale;
+        memcpy(out, e->model.rope[RM_ROPE_MAIN].frequency, PAIRS * sizeof *out);
+        *scale = e->model.rope[RM_ROPE_MAIN].scale;
     }
     remat_close(&e);
     close(fd);
