@@ -90,8 +90,9 @@ for command in [None] + COMMANDS:
         lines = r.out.decode().splitlines()
         check(f"{command} --help {' '.join(all_)} fits", r.code == 0 and max(map(len, lines)) <= 80 and (all_ or len(lines) <= 26), r)
         check(f"{command} --help {' '.join(all_)} has no blank at an end", not any(s != s.rstrip() for s in lines), lines)
-refuses("a shell that is none", 2, "completion", "csh", says="csh")
-refuses("no shell", 2, "completion", says="bash")
+for args, says in (["csh"], "csh"), ([], "bash"), (["bash", "zsh"], "zsh"), (["--json"], "--json"):
+    r = Run("completion", *args)
+    check(f"completion {' '.join(args)} is refused", r.refused(2) and says in r.err, r)
 
 # --- man page --------------------------------------------------------------------------------------------
 page = ROOT / "docs" / "man" / "remat.1"
