@@ -50,7 +50,8 @@ typedef struct rm_kernels {
      * zero.
      * RM_ACT_Q8, per block of 32, and RM_ACT_Q8K, per block of 256: d = max|f| / 127, q = round(f
      * * (127 / max|f|)) to nearest even; d and q are 0 when max|f| is below 2^-100. A block with a
-     * NaN or an infinity gets d = NaN and q = 0, so that the products say so. RM_ACT_F32: a copy. */
+     * NaN or an infinity gets d = NaN and q = 0, so that the products say so.
+     * RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
 
     /* out[i] = x[i] * (1 / sqrt(sum(x^2) / n + epsilon)) * weight[i], rounded after each product.

@@ -7,11 +7,11 @@
  *
  *     sum over its parts of scale * sum(stored weight * x)  -  2^shift * sum of scale * sum(x)
  *
- * where the stored weight is unsigned. Each 16 k are two chains of vpdpbusd (lo, hi of 32 k). A sum
- * of 16 k of up to 4 bits is within 16 * 15 * 127 = 30480, so that vpdpwssd by (scale, 0)
- * multiplies and adds it in one instruction; wider weights take vpmulld. The second sum, and that of the mins,
- * are vpdpwssd of pairs of scales by pairs of the activations' own sums. All of it stays below
- * 256 * 127 * 63 * 128 < 2^28 (q6_k), or 256 * 127 * 255 * 32 (iq4_xs).
+ * where the stored weight is unsigned. Each 16 k are two chains of vpdpbusd (lo, hi of 32 k). A
+ * sum of 16 k of up to 4 bits is within 16 * 15 * 127 = 30480, so that vpdpwssd by (scale, 0)
+ * multiplies and adds it in one instruction; wider weights take vpmulld. The second sum, and that
+ * of the mins, are vpdpwssd of pairs of scales by pairs of the activations' own sums. All of it
+ * stays below 256 * 127 * 63 * 128 < 2^28 (q6_k), or 256 * 127 * 255 * 32 (iq4_xs).
  */
 #include "kernels/kernels_impl.h"
 
