@@ -136,6 +136,9 @@ format: ## clang-format 14, in place
 format-check: ## say what make format would change
 	@clang-format --dry-run -Werror $(TEXT)
 
+man: remat ## write commands and options into docs/man/remat.1; a test compares them
+	@scripts/man
+
 lint: $(BUILD)/libremat.a ## the rules a compiler does not know: layers, bans, symbols, stray AVX
 	@scripts/lint $(BUILD)
 lint-report: ## functions over 70 lines: each needs a reason
@@ -159,7 +162,9 @@ coverage: ## which lines the tests run
 
 install: all ## into PREFIX (default /usr/local); DESTDIR is honoured
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 remat $(DESTDIR)$(PREFIX)/bin/remat
+	install -m 644 docs/man/remat.1 $(DESTDIR)$(PREFIX)/share/man/man1/remat.1
 	install -m 644 libremat.a $(DESTDIR)$(PREFIX)/lib/libremat.a
 	install -m 755 libremat.so $(DESTDIR)$(PREFIX)/lib/libremat.so
 	install -m 644 include/remat.h $(DESTDIR)$(PREFIX)/include/remat.h
@@ -172,5 +177,5 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(AOBJ:.o=.d) $(HELP:.o=.d) $(PROGBIN:%=%.d) $(FUZZBIN:%=%.d) $(BUILD)/tests/fuzz/standalone.d
 .PHONY: all test test-run test-models test-models-run demo models bench check clang asan tsan fuzz \
-        format format-check lint lint-report headers analyze coverage install clean help
+        format format-check man lint lint-report headers analyze coverage install clean help
 .SECONDARY:

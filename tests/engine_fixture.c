@@ -3,10 +3,12 @@
 #include "base/hash.h"
 
 #include <dirent.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 run_config run_config_default(uint32_t context_count) {
     run_config c = {.threads = 1, .limits = remat_limits_default()};
@@ -67,7 +69,7 @@ const char *const *kernel_sets(void) {
     return sets;
 }
 
-/* --- recording ----------------------------------------------------------------------------------- */
+/* --- recording -------------------------------------------------------------------------------- */
 
 static void *zeroed(size_t count, size_t size) {
     void *p = calloc(count, size);
@@ -166,7 +168,7 @@ difference record_compare(const record *a, const record *b) {
     return d;
 }
 
-/* --- feeding ------------------------------------------------------------------------------------- */
+/* --- feeding ---------------------------------------------------------------------------------- */
 
 int feed(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens, uint32_t first,
          uint32_t last, const uint32_t *pieces, remat_error *err) {
@@ -203,7 +205,246 @@ int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *
     return rm_engine_advance(e, &step, 1, scored_row, &user, err);
 }
 
-/* --- the process --------------------------------------------------------------------------------- */
+/* --- one answer ------------------------------------------------------------------------------- */
+
+static const uint32_t ONE_PIECE[] = {0}, ONE_BY_ONE[] = {1, 0};
+static const uint32_t ODD[] = {1, 63, 64, 65, 100, 7, 513, 3, 0};
+static const uint32_t SMALL[] = {5, 16, 17, 2, 4, 31, 0};
+const uint32_t *const cuts[CUT_COUNT] = {ONE_PIECE, ODD, SMALL, ONE_BY_ONE};
+static const char *const cut_names[] = {"one piece", "odd pieces", "small pieces", "one by one"};
+
+bool subject_open(subject *s, const tiny_spec *spec, uint32_t count, uint32_t alone,
+                  uint64_t stream) {
+    *s = (subject){.spec = spec, .count = count, .alone = alone};
+    s->fd = tiny_model_open(s->path, spec);
+    s->tokens = zeroed(count, sizeof *s->tokens);
+    tiny_tokens(s->tokens, count, spec->vocabulary, stream);
+    record_open(&s->first, spec->layer_count, count);
+    return s->fd >= 0;
+}
+
+void subject_close(subject *s) {
+    record_close(&s->first);
+    free(s->tokens);
+    if (s->fd >= 0) close(s->fd);
+}
+
+run_config same_config(const subject *s, remat_kv kv) {
+    run_config c = run_config_default(s->count);
+    c.limits.chunk_rows = 512;
+    c.limits.kv = kv;
+    return c;
+}
+
+/* Says what was wrong with a run; the first thing said stays. Returns false. */
+__attribute__((format(printf, 4, 5))) static bool
+wrong(char why[WHY_MAX], const subject *s, const same_run *run, const char *form, ...) {
+    char text[160];
+    va_list list;
+    run_config_text(text, &run->config);
+    const int n = snprintf(why, WHY_MAX, "%s; %s; %s: ", s->spec->name, text, cut_names[run->cut]);
+    va_start(list, form);
+    vsnprintf(why + n, WHY_MAX - (size_t)n, form, list);
+    va_end(list);
+    return false;
+}
+
+/* Feeds an engine that is open; its record goes to `to`. */
+static int feed_all(remat_engine *e, const subject *s, const same_run *run, uint32_t count,
+                    record *to, remat_stats *stats, remat_error *err) {
+    recorder r;
+    remat_sequence *q = NULL;
+    recorder_attach(&r, e);
+    RM_TRY(remat_sequence_open(&q, e, err));
+    recorder_follow(&r, q, to);
+    RM_TRY(feed(e, q, to, s->tokens, 0, count - s->alone, cuts[run->cut], err));
+    RM_TRY(feed(e, q, to, s->tokens, count - s->alone, count, ONE_BY_ONE, err));
+    remat_stats_get(stats, e);
+    if (!run->score) return REMAT_OK;
+    remat_sequence_close(&q);
+    RM_TRY(remat_sequence_open(&q, e, err));
+    recorder_follow(&r, q, to);
+    RM_TRY(feed_scored(e, q, to, s->tokens, count, err));
+    return remat_sequence_count(q) == 0 ? REMAT_OK
+                                        : rm_fail(err, REMAT_E_FAILED, "scoring kept tokens");
+}
+
+static bool run_into(char why[WHY_MAX], record *to, subject *s, const same_run *run) {
+    remat_error err = {0};
+    remat_engine *e = NULL;
+    remat_stats stats = {0};
+    s->runs++;
+    int status = engine_start(&e, s->path, &run->config, &err);
+    if (status == REMAT_OK)
+        status = feed_all(e, s, run, run->count > 0 ? run->count : s->count, to, &stats, &err);
+    remat_close(&e);
+    if (status != REMAT_OK) return wrong(why, s, run, "%s", err.message);
+    if (run->recomputes && stats.recomputed_tokens == 0)
+        return wrong(why, s, run, "nothing was recomputed");
+    return true;
+}
+
+bool same_first(char why[WHY_MAX], subject *s, remat_kv kv) {
+    const same_run run = {.config = same_config(s, kv), .score = true};
+    if (!run_into(why, &s->first, s, &run)) return false;
+    if (s->first.repeated_differently)
+        return wrong(why, s, &run, "scoring and generating: not the same logits");
+    if (record_hash(&s->first, 0, s->count) == 0) return wrong(why, s, &run, "logits are missing");
+    for (uint32_t p = 1; p < s->count; p++) {
+        if (s->first.logits[p] == s->first.logits[p - 1])
+            return wrong(why, s, &run, "the same logits after positions %u and %u", p - 1, p);
+    }
+    return true;
+}
+
+static bool compare(char why[WHY_MAX], const subject *s, const same_run *run, const record *now) {
+    const uint32_t count = run->count > 0 ? run->count : s->count, prompt = count - s->alone;
+    const difference d = record_compare(&s->first, now);
+    if (d.found) return wrong(why, s, run, "%s", d.text);
+    /* All rows of all layers but the last one's, and the logits of the last tokens. */
+    if (d.compared < (uint64_t)count * (s->spec->layer_count - 1) + s->alone)
+        return wrong(why, s, run, "only %llu cells compared", (unsigned long long)d.compared);
+    if (record_hash(now, prompt, count) != record_hash(&s->first, prompt, count))
+        return wrong(why, s, run, "another hash of the last logits");
+    return true;
+}
+
+bool same_check(char why[WHY_MAX], subject *s, const same_run *run) {
+    record now;
+    record_open(&now, s->spec->layer_count, s->count);
+    const bool good = run_into(why, &now, s, run) && compare(why, s, run, &now);
+    record_close(&now);
+    return good;
+}
+
+void give_budget(run_config *c, const subject *s, uint32_t quarter) {
+    remat_plan plan;
+    remat_error err = {0};
+    if (engine_plan(&plan, s->path, c, &err) != REMAT_OK) {
+        c->memory = 1; /* the run that follows fails and says why */
+        return;
+    }
+    const uint64_t more = plan.full_bytes > plan.minimum_bytes
+                              ? (plan.full_bytes - plan.minimum_bytes) / 4 * quarter
+                              : 0;
+    c->memory = plan.minimum_bytes + more;
+}
+
+/* The i-th of the sets that are neither the best nor `ref`. */
+static const char *middle_set(uint32_t i) {
+    const char *const *sets = kernel_sets();
+    for (size_t k = 1; sets[0] != NULL && sets[k] != NULL; k++) {
+        if (strcmp(sets[k], "ref") != 0 && i-- == 0) return sets[k];
+    }
+    return NULL;
+}
+
+bool same_way(same_run *out, const subject *s, remat_kv kv, uint32_t index) {
+    static const uint32_t chunks[] = {1, 7, 64}, resident[] = {0, 64, 128};
+    remat_limits *l = &out->config.limits;
+    *out = (same_run){.config = same_config(s, kv)};
+    if (index < 2) {
+        out->config.threads = 2 + index;
+    } else if (index < 5) {
+        l->chunk_rows = chunks[index - 2];
+    } else if (index < 8) {
+        l->resident_count = resident[index - 5];
+        out->recomputes = true;
+    } else if (index < 11) {
+        out->cut = index - 7;
+    } else if (index < 12) {
+        l->logits_rows = 16;
+        out->score = true;
+    } else if (index < 15) {
+        give_budget(&out->config, s, index - 12);
+    } else {
+        out->config.kernels = middle_set(index - 15);
+        out->score = true;
+        return out->config.kernels != NULL;
+    }
+    return true;
+}
+
+/* --- batches ---------------------------------------------------------------------------------- */
+
+static void batch_failed(batch *b, const char *what, const char *why) {
+    if (b->why[0] == '\0') snprintf(b->why, sizeof b->why, "%s: %.400s", what, why);
+}
+
+bool batch_open(batch *b, const tiny_spec *spec, const run_config *c,
+                const uint32_t counts[BATCH_STREAMS]) {
+    char why[WHY_MAX];
+    memset(b, 0, sizeof *b);
+    for (uint64_t i = 0; i < BATCH_STREAMS; i++) {
+        if (!subject_open(&b->s[i], spec, counts[i], 0, 100 + i)) batch_failed(b, "file", "none");
+        record_open(&b->now[i], spec->layer_count, counts[i]);
+        if (!same_first(why, &b->s[i], c->limits.kv)) batch_failed(b, "alone", why);
+    }
+    if (engine_start(&b->e, b->s[0].path, c, &b->err) == REMAT_OK) {
+        recorder_attach(&b->r, b->e);
+    } else {
+        batch_failed(b, "start", b->err.message);
+    }
+    return b->why[0] == '\0';
+}
+
+void batch_sequence(batch *b, int stream) {
+    b->done[stream] = 0;
+    if (remat_sequence_open(&b->q[stream], b->e, &b->err) == REMAT_OK) {
+        recorder_follow(&b->r, b->q[stream], &b->now[stream]);
+    } else {
+        batch_failed(b, "sequence", b->err.message);
+    }
+}
+
+bool batch_step(batch *b, const uint32_t n[BATCH_STREAMS]) {
+    remat_step steps[BATCH_STREAMS];
+    int stream_of[BATCH_STREAMS];
+    uint32_t count = 0;
+    for (int i = 0; i < BATCH_STREAMS; i++) {
+        const uint32_t left = b->q[i] != NULL ? b->s[i].count - b->done[i] : 0;
+        if (left == 0 || n[i] == 0) continue;
+        steps[count] = (remat_step){.sequence = b->q[i],
+                                    .tokens = b->s[i].tokens + b->done[i],
+                                    .count = n[i] < left ? n[i] : left};
+        stream_of[count++] = i;
+    }
+    if (count == 0 || b->why[0] != '\0') return false;
+    if (remat_advance(b->e, steps, count, &b->err) != REMAT_OK) {
+        batch_failed(b, "step", b->err.message);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const int stream = stream_of[i];
+        b->done[stream] += steps[i].count;
+        if (remat_sequence_count(b->q[stream]) != b->done[stream])
+            batch_failed(b, "step", "a sequence has another number of tokens than it got");
+        record_logits(&b->now[stream], b->done[stream] - 1, remat_logits(b->q[stream]),
+                      b->s[stream].spec->vocabulary);
+    }
+    return true;
+}
+
+bool batch_compare(batch *b) {
+    for (int i = 0; i < BATCH_STREAMS; i++) {
+        char what[32];
+        const difference d = record_compare(&b->s[i].first, &b->now[i]);
+        snprintf(what, sizeof what, "sequence %d", i);
+        if (d.found) batch_failed(b, what, d.text);
+        if (d.compared < b->done[i]) batch_failed(b, what, "too little was compared");
+    }
+    return b->why[0] == '\0';
+}
+
+void batch_close(batch *b) {
+    remat_close(&b->e);
+    for (int i = 0; i < BATCH_STREAMS; i++) {
+        subject_close(&b->s[i]);
+        record_close(&b->now[i]);
+    }
+}
+
+/* --- the process ------------------------------------------------------------------------------ */
 
 unsigned open_descriptors(void) {
     unsigned count = 0;

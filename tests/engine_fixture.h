@@ -10,6 +10,7 @@
 #define RM_TESTS_ENGINE_FIXTURE_H
 
 #include "engine/engine.h"
+#include "tiny_model.h"
 
 /* How an engine is opened and started. */
 typedef struct run_config {
@@ -34,7 +35,7 @@ int engine_plan(remat_plan *out, const char *path, const run_config *c, remat_er
 /* Sets that this CPU can run, best first; NULL ends the list. */
 const char *const *kernel_sets(void);
 
-/* --- recording ----------------------------------------------------------------------------------- */
+/* --- recording -------------------------------------------------------------------------------- */
 
 typedef struct record {
     uint32_t layer_count, position_count;
@@ -72,7 +73,7 @@ typedef struct difference {
 /* The first difference between two records, or one that a record had with itself. */
 difference record_compare(const record *a, const record *b);
 
-/* --- feeding ------------------------------------------------------------------------------------- */
+/* --- feeding ---------------------------------------------------------------------------------- */
 
 /* Appends tokens first .. last - 1 to s in pieces of the given sizes, over and over (0 ends the
  * list; an empty list: one piece). Logits after each piece are recorded. */
@@ -83,7 +84,88 @@ int feed(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens,
 int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *tokens,
                 uint32_t count, remat_error *err);
 
-/* --- the process --------------------------------------------------------------------------------- */
+/* --- one answer ------------------------------------------------------------------------------- */
+
+/* A model, its tokens, and the record of the run that all others are compared with. */
+typedef struct subject {
+    const tiny_spec *spec;
+    char path[64];
+    int fd;
+    uint32_t *tokens;
+    uint32_t count, alone; /* of tokens; the last `alone` are appended one at a time */
+    record first;
+    uint32_t runs;
+} subject;
+
+/* tokens: count of them, of that stream (tiny_tokens). */
+bool subject_open(subject *s, const tiny_spec *spec, uint32_t count, uint32_t alone,
+                  uint64_t stream);
+void subject_close(subject *s);
+
+/* Ways to cut a prompt into pieces; see feed(). 0: one piece. */
+enum { CUT_ONE_PIECE, CUT_ODD, CUT_SMALL, CUT_ONE_BY_ONE, CUT_COUNT };
+extern const uint32_t *const cuts[CUT_COUNT];
+
+/* One engine and one sequence that gets a subject's tokens. */
+typedef struct same_run {
+    run_config config;
+    uint32_t cut;    /* of the tokens that are not appended alone */
+    uint32_t count;  /* of the subject's tokens; 0: all */
+    bool score;      /* then all logits once more, by scoring */
+    bool recomputes; /* it has to show that it did */
+} same_run;
+
+/* These return false when something was not as it must be, and say what. */
+enum { WHY_MAX = 512 };
+
+/* The run that others are compared with: alone, one thread, all in one piece, and scored, so that
+ * it knows the logits of every position; no two neighbours may have the same. */
+bool same_first(char why[WHY_MAX], subject *s, remat_kv kv);
+
+/* Another run, compared with the first. */
+bool same_check(char why[WHY_MAX], subject *s, const same_run *run);
+
+/* The first run's settings. */
+run_config same_config(const subject *s, remat_kv kv);
+
+/* The index-th way to run with one setting moved away from the first run's: threads, chunks, kernel
+ * sets but `ref`, dropping, pieces, rows of logits, budgets. False behind the last. */
+bool same_way(same_run *out, const subject *s, remat_kv kv, uint32_t index);
+
+/* A budget that is so many quarters of the way from the smallest that works to the one that holds
+ * everything. */
+void give_budget(run_config *c, const subject *s, uint32_t quarter);
+
+enum { BATCH_STREAMS = 4 };
+
+/* Sequences of the same model side by side, each of which must be as it is alone. */
+typedef struct batch {
+    subject s[BATCH_STREAMS];
+    record now[BATCH_STREAMS];
+    remat_engine *e;
+    recorder r;
+    remat_sequence *q[BATCH_STREAMS];
+    uint32_t done[BATCH_STREAMS]; /* tokens appended */
+    remat_error err;
+    char why[WHY_MAX]; /* the first thing that was not as it must be; else empty */
+} batch;
+
+/* Stream i has counts[i] tokens, at most those of stream 0. To be closed in any case. */
+bool batch_open(batch *b, const tiny_spec *spec, const run_config *c,
+                const uint32_t counts[BATCH_STREAMS]);
+
+/* Opens the stream's sequence. */
+void batch_sequence(batch *b, int stream);
+
+/* Up to n[i] tokens more for each stream that is open, in one call. False when nothing was left to
+ * do, or after an error. */
+bool batch_step(batch *b, const uint32_t n[BATCH_STREAMS]);
+
+/* Compares each stream with its run alone. */
+bool batch_compare(batch *b);
+void batch_close(batch *b);
+
+/* --- the process ------------------------------------------------------------------------------ */
 
 /* Open descriptors of this process. */
 unsigned open_descriptors(void);

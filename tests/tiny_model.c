@@ -1,5 +1,6 @@
 /* tiny_model.c: see tiny_model.h. */
 #include "tiny_model.h"
+#include "weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- bytes --------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 typedef struct bytes {
     uint8_t *at;
@@ -43,7 +44,7 @@ static void pad(bytes *b) {
         memset(grow(b, 1), 0, 1);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 /* xorshift, as in harness.h; the state is never 0. */
 static uint64_t next(uint64_t *state) {
@@ -70,7 +71,7 @@ void tiny_tokens(uint32_t *out, uint32_t count, uint32_t vocabulary, uint64_t se
         out[i] = 3 + (uint32_t)(next(&state) >> 33) % (vocabulary - 3);
 }
 
-/* --- tensors ------------------------------------------------------------------------------------- */
+/* --- tensors ---------------------------------------------------------------------------------- */
 
 typedef struct file {
     const tiny_spec *spec;
@@ -84,6 +85,25 @@ static void put_half(bytes *b, float f) {
     put(b, &h, sizeof h);
 }
 
+/* Any bytes with scales that give about this deviation. Mins are as random as scales: together they
+ * shift a part of the block by as much as its weights vary. */
+static void put_other_block(bytes *b, rm_format f, float scale, uint64_t *random) {
+    static const float deviation[RM_FORMAT_COUNT] = {
+        [RM_Q5_0] = 9.2f, [RM_Q5_1] = 9.2f, [RM_IQ4_NL] = 68, [RM_MXFP4] = 8,   [RM_Q2_K] = 14,
+        [RM_Q3_K] = 43,   [RM_Q4_K] = 255,  [RM_Q5_K] = 527,  [RM_Q6_K] = 1369, [RM_IQ4_XS] = 1258,
+    };
+    const float d = scale / deviation[f];
+    const float m = f == RM_Q5_1   ? -15.5f * d
+                    : f == RM_Q2_K ? 1.5f * d
+                    : f == RM_Q4_K ? 7.5f * d
+                                   : 15.5f * d;
+    uint8_t block[256];
+    for (uint32_t i = 0; i < rm_formats[f].gguf_bytes; i++)
+        block[i] = (uint8_t)(next(random) >> 40);
+    w_set_scales(f, block, d, m);
+    put(b, block, rm_formats[f].gguf_bytes);
+}
+
 /* A block of a quantized format whose weights have a deviation near `scale`. */
 static void put_block(bytes *b, rm_format f, float scale, uint64_t *random) {
     const float vary = 1 + 0.4f * uniform(random), sign = next(random) >> 63 ? 1.0f : -1.0f;
@@ -93,6 +113,10 @@ static void put_block(bytes *b, rm_format f, float scale, uint64_t *random) {
             const int8_t q = (int8_t)((int)(next(random) >> 33) % 255 - 127);
             put(b, &q, 1);
         }
+        return;
+    }
+    if (f != RM_Q4_0 && f != RM_Q4_1) {
+        put_other_block(b, f, sign * vary * scale, random);
         return;
     }
     const float d = sign * vary * scale / 4.6f;
@@ -113,30 +137,47 @@ static void put_values(file *f, rm_format format, uint64_t count, float mean, fl
         }
         const float v = mean + 1.7f * scale * uniform(&f->random);
         if (format == RM_F16) put_half(&f->data, v);
+        if (format == RM_BF16) {
+            uint8_t value[2];
+            w_set_scales(RM_BF16, value, v, 0);
+            put(&f->data, value, sizeof value);
+        }
         if (format == RM_F32) put(&f->data, &v, sizeof v);
     }
     pad(&f->data);
 }
 
-static void info(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows) {
+static void info(file *f, const char *name, rm_format format, const uint32_t dims[3]) {
+    const uint32_t count = dims[2] > 0 ? 3 : dims[1] > 0 ? 2 : 1;
     put_text(&f->infos, name);
-    put_u32(&f->infos, rows > 0 ? 2 : 1);
-    put_u64(&f->infos, k);
-    if (rows > 0) put_u64(&f->infos, rows);
+    put_u32(&f->infos, count);
+    for (uint32_t i = 0; i < count; i++)
+        put_u64(&f->infos, dims[i]);
     put_u32(&f->infos, rm_formats[format].gguf_type);
     put_u64(&f->infos, f->data.count);
     f->tensor_count++;
 }
 
+/* k x rows x count; what is 0 is no dimension of the tensor. */
+static void tensor(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows,
+                   uint32_t count, float mean, float scale) {
+    const tiny_flaw *flaw = &f->spec->flaw;
+    const bool flawed = flaw->tensor != NULL && strcmp(flaw->tensor, name) == 0;
+    uint32_t dims[3] = {k, rows, count};
+    if (flawed) memcpy(dims, flaw->dims, sizeof dims);
+    if (dims[0] == 0) return;
+    info(f, name, format, dims);
+    const uint64_t per_row = (uint64_t)dims[0] * (dims[1] > 0 ? dims[1] : 1);
+    put_values(f, format, per_row * (dims[2] > 0 ? dims[2] : 1), mean, scale);
+}
+
 static void matrix(file *f, const char *name, rm_format format, uint32_t k, uint32_t rows,
                    float scale) {
-    info(f, name, format, k, rows);
-    put_values(f, format, (uint64_t)k * rows, 0, scale);
+    tensor(f, name, format, k, rows, 0, 0, scale);
 }
 
 static void vector(file *f, const char *name, uint32_t count, float mean, float scale) {
-    info(f, name, f->spec->vectors, count, 0);
-    put_values(f, f->spec->vectors, count, mean, scale);
+    tensor(f, name, f->spec->vectors, count, 0, 0, mean, scale);
 }
 
 static const char *part(char name[64], uint32_t layer, const char *what) {
@@ -144,24 +185,52 @@ static const char *part(char name[64], uint32_t layer, const char *what) {
     return name;
 }
 
+static void feed_forward(file *f, uint32_t i) {
+    const tiny_spec *s = f->spec;
+    const uint32_t ff = s->feed_forward, n = s->expert_count;
+    char name[64];
+    if (n > 0) {
+        matrix(f, part(name, i, "ffn_gate_inp.weight"), s->gate, s->dim, n, 0.3f);
+        tensor(f, part(name, i, "ffn_gate_exps.weight"), s->gate, s->dim, ff, n, 0, 0.15f);
+        tensor(f, part(name, i, "ffn_up_exps.weight"), s->up, s->dim, ff, n, 0, 0.15f);
+        tensor(f, part(name, i, "ffn_down_exps.weight"), s->down, ff, s->dim, n, 0, 0.1f);
+        return;
+    }
+    if (s->fused) {
+        matrix(f, part(name, i, "ffn_up.weight"), s->up, s->dim, 2 * ff, 0.15f);
+    } else {
+        matrix(f, part(name, i, "ffn_gate.weight"), s->gate, s->dim, ff, 0.15f);
+        matrix(f, part(name, i, "ffn_up.weight"), s->up, s->dim, ff, 0.15f);
+    }
+    matrix(f, part(name, i, "ffn_down.weight"), s->down, ff, s->dim, 0.1f);
+}
+
 static void layer(file *f, uint32_t i) {
     const tiny_spec *s = f->spec;
     const uint32_t q = s->head_count * s->head_dim, kv = s->kv_head_count * s->head_dim;
     char n[64];
     vector(f, part(n, i, "attn_norm.weight"), s->dim, 1, 0.2f);
-    matrix(f, part(n, i, "attn_q.weight"), s->qkv, s->dim, q, 0.2f);
-    matrix(f, part(n, i, "attn_k.weight"), s->qkv, s->dim, kv, 0.2f);
-    matrix(f, part(n, i, "attn_v.weight"), s->qkv, s->dim, kv, 0.15f);
+    if (s->fused) {
+        matrix(f, part(n, i, "attn_qkv.weight"), s->qkv, s->dim, q + 2 * kv, 0.2f);
+    } else {
+        matrix(f, part(n, i, "attn_q.weight"), s->qkv, s->dim, q, 0.2f);
+        matrix(f, part(n, i, "attn_k.weight"), s->qkv, s->dim, kv, 0.2f);
+        matrix(f, part(n, i, "attn_v.weight"), s->qkv, s->dim, kv, 0.15f);
+    }
     if (s->biases) {
         vector(f, part(n, i, "attn_q.bias"), q, 0, 0.5f);
         vector(f, part(n, i, "attn_k.bias"), kv, 0, 0.5f);
         vector(f, part(n, i, "attn_v.bias"), kv, 0, 0.2f);
     }
+    if (s->head_norms) { /* large, as Q and K are elsewhere: attention then depends on positions */
+        vector(f, part(n, i, "attn_q_norm.weight"), s->head_dim, 1.6f, 0.3f);
+        vector(f, part(n, i, "attn_k_norm.weight"), s->head_dim, 1.6f, 0.3f);
+    }
     matrix(f, part(n, i, "attn_output.weight"), s->wo, q, s->dim, 0.15f);
+    if (s->post_norms) vector(f, part(n, i, "post_attention_norm.weight"), s->dim, 1, 0.3f);
     vector(f, part(n, i, "ffn_norm.weight"), s->dim, 1, 0.2f);
-    matrix(f, part(n, i, "ffn_gate.weight"), s->gate, s->dim, s->feed_forward, 0.15f);
-    matrix(f, part(n, i, "ffn_up.weight"), s->up, s->dim, s->feed_forward, 0.15f);
-    matrix(f, part(n, i, "ffn_down.weight"), s->down, s->feed_forward, s->dim, 0.1f);
+    feed_forward(f, i);
+    if (s->post_norms) vector(f, part(n, i, "post_ffw_norm.weight"), s->dim, 1, 0.3f);
 }
 
 static void tensors(file *f) {
@@ -170,7 +239,7 @@ static void tensors(file *f) {
     vector(f, "output_norm.weight", s->dim, 1, 0.2f);
     if (!s->tied) matrix(f, "output.weight", s->output, s->dim, s->vocabulary, 0.25f);
     if (s->rope_factors > 0) {
-        info(f, "rope_freqs.weight", RM_F32, s->head_dim / 2, 0);
+        info(f, "rope_freqs.weight", RM_F32, (const uint32_t[3]){s->head_dim / 2});
         for (uint32_t i = 0; i < s->head_dim / 2; i++) {
             const float v = 1 + (s->rope_factors - 1) * (float)i / ((float)s->head_dim / 2 - 1);
             put(&f->data, &v, sizeof v);
@@ -181,7 +250,7 @@ static void tensors(file *f) {
         layer(f, i);
 }
 
-/* --- metadata ------------------------------------------------------------------------------------ */
+/* --- metadata --------------------------------------------------------------------------------- */
 
 enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_TEXT = 8, GGUF_LIST = 9 };
 
@@ -198,6 +267,10 @@ static void put_key(file *f, const tiny_key *k) {
     f->key_count++;
 }
 
+static const char *architecture_of(const tiny_spec *s) {
+    return s->architecture != NULL ? s->architecture : "llama";
+}
+
 /* The key, unless the specification has its own. */
 static void usual(file *f, tiny_key k) {
     for (const tiny_key *own = f->spec->keys; own->name != NULL; own++) {
@@ -209,11 +282,20 @@ static void usual(file *f, tiny_key k) {
 static void usual_u32(file *f, const char *name, uint32_t v) {
     usual(f, (tiny_key){.name = name, .kind = TINY_U32, .u32 = v});
 }
-static void usual_f32(file *f, const char *name, float v) {
-    usual(f, (tiny_key){.name = name, .kind = TINY_F32, .f32 = v});
-}
 static void usual_text(file *f, const char *name, const char *v) {
     usual(f, (tiny_key){.name = name, .kind = TINY_TEXT, .text = v});
+}
+
+/* The same under the architecture's own prefix. */
+static void own_u32(file *f, const char *name, uint32_t v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", architecture_of(f->spec), name);
+    usual_u32(f, key, v);
+}
+static void own_f32(file *f, const char *name, float v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", architecture_of(f->spec), name);
+    usual(f, (tiny_key){.name = key, .kind = TINY_F32, .f32 = v});
 }
 
 static void list(file *f, const char *name, uint32_t element, uint64_t count) {
@@ -323,26 +405,37 @@ static void tokenizer(file *f) {
 
 static void metadata(file *f) {
     const tiny_spec *s = f->spec;
-    usual_text(f, "general.architecture", "llama");
+    usual_text(f, "general.architecture", architecture_of(s));
     usual_text(f, "general.name", s->name);
-    usual_u32(f, "llama.block_count", s->layer_count);
-    usual_u32(f, "llama.context_length", s->context_count);
-    usual_u32(f, "llama.embedding_length", s->dim);
-    usual_u32(f, "llama.feed_forward_length", s->feed_forward);
-    usual_u32(f, "llama.attention.head_count", s->head_count);
-    usual_u32(f, "llama.attention.head_count_kv", s->kv_head_count);
-    usual_u32(f, "llama.attention.key_length", s->head_dim);
-    usual_u32(f, "llama.attention.value_length", s->head_dim);
-    usual_u32(f, "llama.rope.dimension_count", s->head_dim);
-    usual_u32(f, "llama.vocab_size", s->vocabulary);
-    usual_f32(f, "llama.rope.freq_base", 10000);
-    usual_f32(f, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    own_u32(f, "block_count", s->layer_count);
+    own_u32(f, "context_length", s->context_count);
+    own_u32(f, "embedding_length", s->dim);
+    if (s->expert_count > 0 && strcmp(architecture_of(s), "llama") != 0) {
+        own_u32(f, "feed_forward_length", 3 * s->feed_forward); /* of a layer that is not there */
+        own_u32(f, "expert_feed_forward_length", s->feed_forward);
+    } else {
+        own_u32(f, "feed_forward_length", s->feed_forward);
+    }
+    if (s->expert_count > 0) {
+        own_u32(f, "expert_count", s->expert_count);
+        own_u32(f, "expert_used_count", s->expert_used);
+    }
+    own_u32(f, "attention.head_count", s->head_count);
+    own_u32(f, "attention.head_count_kv", s->kv_head_count);
+    own_u32(f, "attention.key_length", s->head_dim);
+    own_u32(f, "attention.value_length", s->head_dim);
+    if (s->window > 0) own_u32(f, "attention.sliding_window", s->window);
+    if (s->window_pattern > 0) own_u32(f, "attention.sliding_window_pattern", s->window_pattern);
+    own_u32(f, "rope.dimension_count", s->rope_dim > 0 ? s->rope_dim : s->head_dim);
+    own_u32(f, "vocab_size", s->vocabulary);
+    own_f32(f, "rope.freq_base", s->rope_base > 0 ? s->rope_base : 10000);
+    own_f32(f, "attention.layer_norm_rms_epsilon", 1e-5f);
     for (const tiny_key *k = s->keys; k->name != NULL; k++)
         put_key(f, k);
     tokenizer(f);
 }
 
-/* --- specifications ------------------------------------------------------------------------------ */
+/* --- specifications --------------------------------------------------------------------------- */
 
 tiny_spec tiny_spec_default(void) {
     tiny_spec s = {.name = "q8_0",
@@ -379,8 +472,49 @@ static void shape(tiny_spec *s, uint32_t heads, uint32_t kv_heads, uint32_t head
     s->feed_forward = feed_forward;
 }
 
-static void fill(tiny_spec list[8]) {
-    for (int i = 0; i < 7; i++) {
+/* Shapes whose rows are whole blocks of 256. */
+static void super_shape(tiny_spec *s, uint32_t feed_forward) {
+    shape(s, 4, 2, 64, feed_forward);
+    s->dim = 256;
+    s->layer_count = 2;
+}
+
+static void fill_later_types(tiny_spec *s) {
+    s[0].name = "q4_k and q6_k";
+    super_shape(&s[0], 512);
+    tiny_spec_format(&s[0], RM_Q4_K);
+    s[0].embedding = s[0].output = s[0].down = RM_Q6_K;
+
+    s[1].name = "q2_k, q3_k, q5_k, iq4_xs, biases";
+    super_shape(&s[1], 256);
+    s[1].embedding = s[1].up = RM_Q5_K;
+    s[1].output = s[1].gate = RM_Q3_K;
+    s[1].qkv = s[1].down = RM_IQ4_XS;
+    s[1].wo = RM_Q2_K;
+    s[1].biases = true;
+
+    s[2].name = "bf16, q5_0, q5_1, iq4_nl, mxfp4";
+    s[2].embedding = s[2].gate = RM_BF16;
+    s[2].output = s[2].up = RM_Q5_1;
+    s[2].qkv = RM_Q5_0;
+    s[2].wo = RM_MXFP4;
+    s[2].down = RM_IQ4_NL;
+
+    s[3].name = "blocks of 32 and of 256, ff 768"; /* each phase reads several kinds of input */
+    super_shape(&s[3], 768);
+    s[3].embedding = RM_IQ4_NL;
+    s[3].output = RM_Q2_K;
+    s[3].qkv = RM_Q8_0;
+    s[3].wo = RM_Q3_K;
+    s[3].gate = RM_F16;
+    s[3].up = RM_Q6_K;
+    s[3].down = RM_Q5_K;
+}
+
+enum { SPECS = 11 };
+
+static void fill(tiny_spec list[SPECS]) {
+    for (int i = 0; i < SPECS; i++) {
         list[i] = tiny_spec_default();
         list[i].seed = 1 + (uint64_t)i;
     }
@@ -425,15 +559,96 @@ static void fill(tiny_spec list[8]) {
     list[6].dim = 96;
     list[6].layer_count = 1;
     list[6].vocabulary = 333;
+
+    fill_later_types(&list[7]);
 }
 
 const tiny_spec *tiny_spec_all(size_t index) {
-    static tiny_spec list[8];
+    static tiny_spec list[SPECS];
     if (list[0].name == NULL) fill(list);
-    return index < 7 ? &list[index] : NULL;
+    return index < SPECS ? &list[index] : NULL;
 }
 
-/* --- the file ------------------------------------------------------------------------------------ */
+static void experts(tiny_spec *s, uint32_t count, uint32_t used, uint32_t feed_forward) {
+    s->expert_count = count;
+    s->expert_used = used;
+    s->feed_forward = feed_forward;
+}
+
+enum { ARCHITECTURES = 10 };
+
+static void fill_architectures(tiny_spec list[ARCHITECTURES]) {
+    for (int i = 0; i < ARCHITECTURES; i++) {
+        list[i] = tiny_spec_default();
+        list[i].seed = 20 + (uint64_t)i;
+        tiny_spec_format(&list[i], RM_F32);
+    }
+    list[0].name = "llama";
+
+    list[1].name = "mistral: llama with a window";
+    list[1].window = 40;
+
+    list[2].name = "mixtral: llama with experts";
+    experts(&list[2], 4, 2, 96);
+
+    list[3].name = "qwen2: biases";
+    list[3].architecture = "qwen2";
+    list[3].biases = true;
+    list[3].rope_base = 1e6f;
+
+    list[4].name = "qwen3: norms of heads";
+    list[4].architecture = "qwen3";
+    list[4].head_norms = true;
+    list[4].rope_base = 1e6f;
+    list[4].head_dim = 32;
+
+    list[5].name = "qwen3moe: norms of heads, experts";
+    list[5].architecture = "qwen3moe";
+    list[5].head_norms = true;
+    list[5].kv_head_count = 1;
+    experts(&list[5], 8, 2, 40);
+
+    list[6].name = "gemma3: windows in two of three layers";
+    list[6].architecture = "gemma3";
+    list[6].layer_count = 5;
+    list[6].head_norms = list[6].post_norms = list[6].tied = true;
+    list[6].window = 32;
+    list[6].window_pattern = 3;
+    list[6].rope_base = 1e6f;
+
+    list[7].name = "gemma3: window over a page, global layers stretched";
+    list[7].architecture = "gemma3";
+    list[7].layer_count = 4;
+    list[7].head_norms = list[7].post_norms = list[7].tied = true;
+    list[7].window = 100;
+    list[7].window_pattern = 2;
+    list[7].rope_base = 1e6f;
+    list[7].keys[0] =
+        (tiny_key){.name = "gemma3.rope.scaling.type", .kind = TINY_TEXT, .text = "linear"};
+    list[7].keys[1] = (tiny_key){.name = "gemma3.rope.scaling.factor", .kind = TINY_F32, .f32 = 8};
+    list[7].keys[2] =
+        (tiny_key){.name = "gemma3.rope.freq_base_swa", .kind = TINY_F32, .f32 = 5000};
+
+    /* Fused matrices whose parts do not begin on a multiple of 16 rows. */
+    list[8].name = "phi3: fused, heads of 20";
+    list[8].architecture = "phi3";
+    list[8].fused = true;
+    shape(&list[8], 3, 3, 20, 90);
+
+    list[9].name = "phi3: fused, a window, part of a head rotated";
+    list[9].architecture = "phi3";
+    list[9].fused = true;
+    list[9].window = 65;
+    list[9].rope_dim = 12;
+}
+
+const tiny_spec *tiny_spec_architecture(size_t index) {
+    static tiny_spec list[ARCHITECTURES];
+    if (list[0].name == NULL) fill_architectures(list);
+    return index < ARCHITECTURES ? &list[index] : NULL;
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const bytes *b) {
     return write(fd, b->at, b->count) == (ssize_t)b->count;

@@ -16,6 +16,8 @@ int app_info(const app_args *args, remat_error *err);
 int app_tokenize(const app_args *args, remat_error *err);
 int app_template(const app_args *args, remat_error *err);
 int app_detokenize(const app_args *args, remat_error *err);
+int app_completion(const app_args *args, remat_error *err);
+int app_version(const app_args *args, remat_error *err);
 
 /* Opens the model of the command; Ctrl-C cancels it from now on. One engine at a time. */
 int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err);

@@ -19,11 +19,14 @@ typedef enum app_command {
     APP_DETOKENIZE = 1 << 4,
     APP_PLAN = 1 << 5,
     APP_TEMPLATE = 1 << 6,
+    APP_COMPLETION = 1 << 16,
+    APP_VERSION = 1 << 17,
 } app_command;
 
 typedef struct app_args {
     app_command command;
-    bool help, json, stats;
+    bool help, help_all, json, stats;
+    const char *shell; /* of completion */
     const char *model, *kernels;
     uint64_t memory_bytes; /* 0: auto */
     uint32_t threads;      /* 0: chosen */
@@ -31,10 +34,11 @@ typedef struct app_args {
     const char *prompt, *file, *tokens, *system;
     const char *template_file, *template_name; /* --template, --chat-template */
     const char *pre;                           /* the tokenizer's way to cut text */
-    bool raw, from_stdin, no_special, no_bos, no_history;
+    bool raw, from_stdin, no_special, no_bos, escape, no_history;
     const char *reasoning; /* auto, on, off */
     /* context and cache */
-    uint32_t context, predict, chunk_rows, batch, resident; /* APP_UNSET_U32: not given */
+    uint32_t context, predict, chunk_rows, batch_rows, batch,
+        resident; /* APP_UNSET_U32: not given */
     const char *kv, *kv_k, *kv_v, *cold, *recompute;
     /* sampling */
     remat_sampling sampling;
@@ -47,15 +51,16 @@ typedef struct app_args {
     uint32_t top;
 } app_args;
 
-/* Fills args from argv[1 ..]. Errors: REMAT_E_USAGE. args->json is right even then, where the flag
- * is there at all. */
+/* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over
+ * the default. With -e the texts in argv are changed. Errors: REMAT_E_USAGE. args->json is right
+ * even then, where the flag is there at all. */
 int app_args_parse(app_args *args, int argc, char **argv, remat_error *err);
 
 /* What the cache options ask for, as limits (context and so on are left to the command).
  * Errors: REMAT_E_USAGE for a mode this version does not have. */
 int app_args_limits(remat_limits *out, const app_args *args, remat_error *err);
 
-/* The help of a command, or with 0 of the program, as text for app_print(). */
-void app_args_help(app_command command);
+/* Prints the help of a command, or with 0 of the program. all: also the options rarely used. */
+void app_args_help(app_command command, bool all);
 
 #endif /* RM_APP_ARGS_H */

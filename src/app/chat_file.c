@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,7 +27,7 @@ static int full_path(char out[PATH_BYTES], const char *path, remat_error *err) {
     return rm_fail(err, REMAT_E_USAGE, "file: its name is %s", n > 0 ? "too long" : "missing");
 }
 
-/* --- saving ----------------------------------------------------------------------------------------- */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 static bool to_file(void *user, const char *bytes, size_t count) {
     const int *fd = user;
@@ -71,17 +72,20 @@ int app_chat_save(const app_chat *c, const char *path, remat_error *err) {
                    strerror(reason));
 }
 
-/* --- loading ---------------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
-/* Memory of one load; a block is given back when it is the newest, which is how strings grow. */
+/* Memory of one load; only the newest block can be given back. When it is full the parser is left
+ * by a jump: Jansson (2.14) does not look whether a string could grow, and would go on with what
+ * there is of it, past its end. Nothing is lost: all that it holds lies in here. */
 static struct {
     char *memory;
     size_t cap, used, newest;
+    jmp_buf full;
 } arena;
 
 static void *arena_take(size_t bytes) {
     const size_t n = (bytes + 15) / 16 * 16;
-    if (n < bytes || n > arena.cap - arena.used) return NULL;
+    if (n < bytes || n > arena.cap - arena.used) longjmp(arena.full, 1);
     arena.newest = arena.used;
     arena.used += n;
     return arena.memory + arena.newest;
@@ -142,32 +146,31 @@ static int take_over(app_chat *c, const json_t *root, const char *path, remat_er
     return REMAT_OK;
 }
 
-int app_chat_load(app_chat *c, const char *path, remat_error *err) {
-    char whole[PATH_BYTES];
+static int parse(app_chat *c, int fd, const char *path, remat_error *err) {
     json_error_t why;
-    rm_file f;
-    RM_TRY(full_path(whole, path, err));
-    RM_TRY(rm_file_open(&f, whole, err));
     arena.memory = c->scratch;
     arena.cap = c->scratch_bytes;
     arena.used = arena.newest = 0;
     json_set_alloc_funcs(arena_take, arena_give);
-    int fd = f.fd;
+    if (setjmp(arena.full) != 0)
+        return no_talk(err, path, "it is longer than this context can hold; give a larger -c");
     const json_t *root = json_load_callback(from_file, &fd, JSON_ALLOW_NUL, &why);
-    int status;
-    if (root != NULL) {
-        status = take_over(c, root, path, err);
-    } else if (json_error_code(&why) == json_error_out_of_memory) {
-        status = no_talk(err, path, "it is longer than this context can hold; give a larger -c");
-    } else {
-        status = rm_fail(err, REMAT_E_FAILED, "%s: not loaded: line %d: %.80s", rm_path_tail(path),
-                         why.line, why.text);
-    }
+    if (root != NULL) return take_over(c, root, path, err);
+    return rm_fail(err, REMAT_E_FAILED, "%s: not loaded: line %d: %.80s", rm_path_tail(path),
+                   why.line, why.text);
+}
+
+int app_chat_load(app_chat *c, const char *path, remat_error *err) {
+    char whole[PATH_BYTES];
+    rm_file f;
+    RM_TRY(full_path(whole, path, err));
+    RM_TRY(rm_file_open(&f, whole, err));
+    const int status = parse(c, f.fd, path, err);
     rm_file_close(&f);
     return status;
 }
 
-/* --- texts ------------------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 int app_chat_read(size_t *bytes, app_chat *c, const char *path, remat_error *err) {
     char whole[PATH_BYTES];

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- tokens ---------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 int app_chat_tokens(size_t *count, app_chat *c, bool reply, remat_error *err) {
     rm_buf b;
@@ -34,7 +34,7 @@ int app_chat_tokens(size_t *count, app_chat *c, bool reply, remat_error *err) {
     return remat_tokenize_chat(c->ids, c->context, count, c->engine, &chat, err);
 }
 
-/* Goes back to what the cache and the new prompt have in common; at least one token is left to do. */
+/* Goes back to what the cache and the new prompt have in common; one token at least is left. */
 static uint32_t keep_common(app_chat *c, uint32_t count) {
     const uint32_t *have = remat_sequence_tokens(c->sequence);
     uint32_t most = remat_sequence_count(c->sequence), same = 0;
@@ -45,7 +45,7 @@ static uint32_t keep_common(app_chat *c, uint32_t count) {
     return same;
 }
 
-/* --- text ------------------------------------------------------------------------------------------ */
+/* --- text ------------------------------------------------------------------------------------- */
 
 /* What a terminal would obey is not shown. bytes are whole characters. */
 static void print(app_chat *c, const char *bytes, size_t count) {
@@ -101,10 +101,10 @@ static bool on_token(void *user, uint32_t id, const float *logits) {
     return true;
 }
 
-/* --- the reply -------------------------------------------------------------------------------------- */
+/* --- the reply -------------------------------------------------------------------------------- */
 
 /* The first reply is that of `remat run` with this seed; later ones have seeds of their own, which
- * depend on the place in the conversation only: after /undo the same message gets the same reply. */
+ * depend on the place in the conversation only: after /undo a message gets the same reply. */
 static uint64_t seed_of(const app_chat *c) {
     uint64_t users = 0;
     rm_random r;

@@ -9,7 +9,7 @@
 
 enum { MIB = 1 << 20, CONTEXT_LEAST = 2048 };
 
-/* --- how much ---------------------------------------------------------------------------------------- */
+/* --- how much --------------------------------------------------------------------------------- */
 
 typedef struct sizes {
     size_t text, scratch, ids, messages;
@@ -41,8 +41,8 @@ static uint64_t work_bytes(const app_chat *c, uint32_t context) {
     return WORK_FIXED + WORK_PER_SOURCE * source + (uint64_t)WORK_PER_TOKEN * context;
 }
 
-/* The largest context, from the model's down in halves, that is cached whole inside the budget. Below
- * `least` it is taken as it is: tokens are dropped and recomputed then, or the start says no. */
+/* The largest context, from the model's down in halves, that is cached whole inside the budget. The
+ * least is taken as it is: tokens are dropped and recomputed then, or the start says no. */
 static int choose_context(remat_limits *limits, app_chat *c, remat_error *err) {
     remat_model_info info;
     remat_info(&info, c->engine);
@@ -79,7 +79,7 @@ static int take_memory(app_chat *c, uint32_t context, remat_error *err) {
     return app_alloc(&c->ids, c->engine, s.ids, sizeof *c->ids, err);
 }
 
-/* --- messages ---------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, size_t bytes, const char *end) {
     const size_t n = strlen(end);
@@ -136,7 +136,7 @@ static bool compose(app_chat *c, const char *text, size_t bytes) {
     return whole;
 }
 
-/* --- the loop ---------------------------------------------------------------------------------------- */
+/* --- the loop --------------------------------------------------------------------------------- */
 
 /* One line from the terminal and what it asks for. False: the chat is over. */
 static bool one_line(app_chat *c, int *interrupts, int *status, remat_error *err) {
@@ -187,7 +187,7 @@ static int loop(app_chat *c, remat_error *err) {
     return status;
 }
 
-/* --- start -------------------------------------------------------------------------------------------- */
+/* --- start ------------------------------------------------------------------------------------ */
 
 static void greet(const app_chat *c) {
     remat_model_info info;

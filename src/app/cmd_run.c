@@ -94,7 +94,7 @@ static int prompt_tokens(app_tokens *out, remat_engine *e, const app_args *args,
     if (args->raw || args->tokens != NULL) {
         if (args->system != NULL)
             return rm_fail(err, REMAT_E_USAGE, "--system: a raw prompt has no system message");
-        return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_BOS, err);
+        return app_input_tokens(out, e, args, REMAT_SPECIAL | REMAT_ONE_BOS, err);
     }
     app_text text, json, source;
     RM_TRY(app_read_text(&text, e, args, err));

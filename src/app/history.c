@@ -12,19 +12,16 @@
 /* Together at most 1 MiB of libedit's wide characters. */
 enum { LINES = 500, CHARACTERS = 512, PATH_BYTES = 2048 };
 
-/* The file's path, and with make its folders. False: nowhere to put it. */
+/* The file's path, and with make its folders, but no home. False: nowhere to put it. */
 static bool path_of(char out[PATH_BYTES], bool make) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n;
-    if (state != NULL && state[0] == '/') {
-        n = snprintf(out, PATH_BYTES, "%s/remat/history", state);
-    } else if (home != NULL && home[0] == '/') {
-        n = snprintf(out, PATH_BYTES, "%s/.local/state/remat/history", home);
-    } else {
-        return false;
-    }
+    const bool given = state != NULL && state[0] == '/';
+    const char *base = given ? state : home;
+    if (base == NULL || base[0] != '/') return false;
+    const int n =
+        snprintf(out, PATH_BYTES, "%s%s/remat/history", base, given ? "" : "/.local/state");
     if (n < 0 || n >= PATH_BYTES - 16) return false;
-    for (char *c = out + 1; make && *c != '\0'; c++) {
+    for (char *c = out + (given ? 1 : strlen(base) + 1); make && *c != '\0'; c++) {
         if (*c != '/') continue;
         *c = '\0';
         (void)mkdir(out, 0700); /* where it fails, opening says so */

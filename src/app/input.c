@@ -81,7 +81,7 @@ int app_read_text(app_text *out, remat_engine *e, const app_args *args, remat_er
                    "standard input");
 }
 
-/* --- token ids ------------------------------------------------------------------------------------- */
+/* --- token ids -------------------------------------------------------------------------------- */
 
 /* Reads the list once; ids may be NULL: then they are only counted. */
 static int scan(size_t *count, uint32_t *ids, const rm_file *f, uint8_t *window, remat_error *err) {

@@ -31,7 +31,7 @@ static struct {
     char text[4 * APP_LINE_MOST + 8];
 } line;
 
-/* --- signals ------------------------------------------------------------------------------------- */
+/* --- signals ---------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted, terminated, resized, continued, busy_now;
 static remat_engine *engine;
@@ -70,7 +70,7 @@ bool app_line_terminated(void) {
     return terminated != 0;
 }
 
-/* --- characters ---------------------------------------------------------------------------------- */
+/* --- characters ------------------------------------------------------------------------------- */
 
 /* What signals ask of a line that is being edited. False: the read ends. */
 static bool heed_signals(void) {
@@ -160,7 +160,7 @@ static int get_character(EditLine *el, wchar_t *out) {
     }
 }
 
-/* --- keys ---------------------------------------------------------------------------------------- */
+/* --- keys ------------------------------------------------------------------------------------- */
 
 /* Bracketed paste: up to ESC [ 201 ~ everything is text, line breaks too. */
 static unsigned char paste(EditLine *el, wint_t key) {
@@ -196,13 +196,14 @@ static unsigned char complete(EditLine *el, wint_t key) {
     begin[n] = '\0';
     const size_t count = app_complete(more, sizeof more - 1, list, sizeof list, begin);
     if (count == 0) return CC_REFRESH_BEEP;
-    if (count == 1) strcat(more, " ");
+    const size_t used = strlen(more);
+    if (count == 1) memcpy(more + used, " ", 2);
     if (more[0] != '\0') return el_insertstr(el, more) == 0 ? CC_REFRESH : CC_REFRESH_BEEP;
     fprintf(line.out, "\n%s\n", list);
     return CC_REDISPLAY;
 }
 
-/* --- open and close ------------------------------------------------------------------------------- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 static char *prompt(EditLine *el) {
     static char copy[32];
@@ -255,7 +256,7 @@ void app_line_close(void) {
     line.history = NULL;
 }
 
-/* --- reading --------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static size_t encode(char *out, const wchar_t *text, size_t count) {
     size_t n = 0;
@@ -277,6 +278,9 @@ app_line_status app_line_read(const char *ask, const char **text, size_t *bytes)
     line.prompt = ask;
     line.too_long = false;
     line.why = APP_LINE_END;
+    /* First the mode, then what says that a line is read: between them a Ctrl-D would get lost,
+     * and of a long line what the terminal does not keep. */
+    el_wset(line.el, EL_PREP_TERM, 1);
     if (line.pastes) fputs("\033[?2004h", line.out);
     fflush(line.out);
     const wchar_t *wide = el_wgets(line.el, &count);

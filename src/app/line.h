@@ -39,14 +39,15 @@ void app_line_close(void);
 /* From now on Ctrl-C no longer ends the program: it cancels e while app_line_busy(true). */
 void app_line_watch(remat_engine *e);
 
-/* busy: a reply is being made. Returns whether Ctrl-C (or an end) was asked for since the last call. */
+/* busy: a reply is being made. Returns whether Ctrl-C, or an end, was asked for since the last
+ * call. */
 bool app_line_busy(bool busy);
 
 /* A signal has asked the program to end. */
 bool app_line_terminated(void);
 
-/* The next line, UTF-8 and terminated, without its line break (a paste may hold others); valid until
- * the next call. */
+/* The next line, UTF-8 and terminated, without its line break (a paste may hold others); valid
+ * until the next call. */
 app_line_status app_line_read(const char *prompt, const char **text, size_t *bytes);
 
 #endif /* RM_APP_LINE_H */

@@ -78,6 +78,10 @@ static int run(const app_args *args, remat_error *err) {
         return app_template(args, err);
     case APP_DETOKENIZE:
         return app_detokenize(args, err);
+    case APP_COMPLETION:
+        return app_completion(args, err);
+    case APP_VERSION:
+        return app_version(args, err);
     }
     return rm_fail(err, REMAT_E_USAGE, "command: none given; see remat --help");
 }
@@ -91,7 +95,7 @@ int main(int argc, char **argv) {
     handle_signals();
     int status = app_args_parse(&args, argc, argv, &err);
     if (status == REMAT_OK && args.help) {
-        app_args_help(args.command);
+        app_args_help(args.command, args.help_all);
     } else if (status == REMAT_OK) {
         status = run(&args, &err);
     }

@@ -68,7 +68,7 @@ app_verb app_verb_of(const char *line, size_t bytes, const char **rest) {
     return APP_VERB_UNKNOWN;
 }
 
-/* --- settings -------------------------------------------------------------------------------------- */
+/* --- settings --------------------------------------------------------------------------------- */
 
 enum kind { REAL, WHOLE, SEED, PREDICT, REASONING };
 
@@ -166,7 +166,7 @@ void app_settings_print(char *out, size_t cap, const app_settings *s) {
              (double)p->repeat_penalty, seed, predict, app_reasoning_name(s->reasoning));
 }
 
-/* --- completion ------------------------------------------------------------------------------------ */
+/* --- completion ------------------------------------------------------------------------------- */
 
 typedef struct completion {
     char *more, *list;

@@ -1,5 +1,5 @@
 /*
- * json.h: writes one JSON document into an rm_buf. Part: base. (Reading JSON is Jansson's, in app/.)
+ * json.h: writes one JSON document into an rm_buf. Part: base. (Jansson, in app/, reads JSON.)
  *
  *     rm_json j;
  *     rm_json_start(&j, &buf);

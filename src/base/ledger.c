@@ -1,28 +1,11 @@
 /* ledger.c: see ledger.h. The only file that calls mmap for memory. */
 #include "base/ledger.h"
+#include "base/poison.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-enum {
-    ALIGN = 64,
-    PAGE = 4096,
-    HUGE_PAGE = 2 << 20,
-#ifdef RM_SANITIZED
-    RED_ZONE = 64, /* poisoned bytes between sections: an own arena would blind the sanitizer */
-#else
-    RED_ZONE = 0,
-#endif
-};
-
-#ifdef RM_SANITIZED
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
-#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-#else
-#define POISON(p, n)   ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
+enum { ALIGN = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 void rm_ledger_measure(rm_ledger *l) {
     memset(l, 0, sizeof *l);
@@ -49,7 +32,7 @@ int rm_ledger_open(rm_ledger *l, uint64_t budget, uint64_t program_bytes, remat_
     (void)madvise(p, budget, MADV_NOHUGEPAGE);
     l->base = p;
     l->reserved = budget;
-    POISON(l->base, l->reserved);
+    rm_poison(l->base, l->reserved);
     return REMAT_OK;
 }
 
@@ -78,7 +61,7 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
 
     uint64_t bytes, whole = 0;
     bool bad = __builtin_mul_overflow(count, size, &bytes) || bytes > UINT64_MAX - 2 * ALIGN;
-    if (!bad) whole = ((bytes + ALIGN - 1) & ~(uint64_t)(ALIGN - 1)) + RED_ZONE;
+    if (!bad) whole = ((bytes + ALIGN - 1) & ~(uint64_t)(ALIGN - 1)) + RM_RED_ZONE;
     const bool injected = ++l->carve_count == l->fail_at;
     if (bad || injected || whole > room(l)) {
         return rm_fail(err, REMAT_E_BUDGET, "budget: no room for %llu x %llu bytes of %s",
@@ -86,7 +69,7 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
                        rm_account_name(account));
     }
     uint8_t *p = l->phase == RM_LEDGER_MEASURE ? NULL : l->base + l->carved;
-    if (p != NULL) UNPOISON(p, bytes);
+    if (p != NULL) rm_unpoison(p, bytes);
     l->carved += whole;
     l->owned[account] += whole;
     RM_ASSERT(l->carved <= l->budget);
@@ -110,7 +93,7 @@ int rm_ledger_borrow(void *out, rm_ledger *l, uint64_t bytes, remat_error *err) 
                        (unsigned long long)bytes);
     }
     uint8_t *p = l->base + at;
-    UNPOISON(p, bytes);
+    rm_unpoison(p, bytes);
     l->borrowed = true;
     memcpy(out, &p, sizeof p);
     return REMAT_OK;
@@ -120,7 +103,7 @@ void rm_ledger_return(rm_ledger *l) {
     RM_ASSERT(l->borrowed);
     const uint64_t at = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     (void)madvise(l->base + at, l->reserved - at, MADV_DONTNEED);
-    POISON(l->base + l->carved, l->reserved - l->carved);
+    rm_poison(l->base + l->carved, l->reserved - l->carved);
     l->borrowed = false;
 }
 
@@ -141,7 +124,7 @@ void rm_ledger_freeze(rm_ledger *l) {
 
 void rm_ledger_close(rm_ledger *l) {
     if (l->base != NULL) {
-        UNPOISON(l->base, l->reserved);
+        rm_unpoison(l->base, l->reserved);
         munmap(l->base, l->reserved);
     }
     memset(l, 0, sizeof *l);
@@ -153,7 +136,7 @@ uint64_t rm_ledger_total(const rm_ledger *l) {
 
 const char *rm_account_name(rm_account account) {
     static const char *const names[RM_ACCOUNT_COUNT] = {
-#define X(id, name) [RM_ACCOUNT_##id] = name,
+#define X(id, name) [RM_ACCOUNT_##id] = (name),
         RM_ACCOUNTS(X)
 #undef X
     };

@@ -27,6 +27,7 @@ enum {
     RM_GGUF_TENSORS_MAX = 1 << 17, /* tensors of a file */
     RM_GGUF_NAME_MAX = 127,        /* bytes of a tensor's name, or of a key that is looked up */
     RM_GGUF_DIMS_MAX = 4,
+    RM_GGUF_PARTS_MAX = 1000, /* files of a split model: each takes a descriptor */
 
     RM_STACK_BYTES = 512 << 10, /* of a worker thread; frames are under 8 KiB, see the Makefile */
 };

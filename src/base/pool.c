@@ -1,18 +1,10 @@
 /* pool.c: see pool.h. */
 #include "base/pool.h"
+#include "base/poison.h"
 
 #include <string.h>
 
 enum { TAKEN = -2 };
-
-#ifdef RM_SANITIZED
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
-#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-#else
-#define POISON(p, n)   ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
 
 int rm_pool_layout(rm_pool *p, rm_ledger *l, rm_account account, uint32_t count,
                    uint64_t block_bytes, remat_error *err) {
@@ -34,7 +26,7 @@ void rm_pool_start(rm_pool *p) {
     p->first_free = p->count > 0 ? 0 : RM_POOL_NONE;
     p->taken = p->high_water = 0;
     /* A free block that somebody still reads is seen by the sanitizer. */
-    POISON(p->blocks, p->count * p->block_bytes);
+    rm_poison(p->blocks, p->count * p->block_bytes);
 }
 
 void *rm_pool_at(const rm_pool *p, int32_t block) {
@@ -54,14 +46,14 @@ int32_t rm_pool_take(rm_pool *p) {
     p->taken++;
     if (p->taken > p->high_water) p->high_water = p->taken;
     void *bytes = rm_pool_at(p, block);
-    UNPOISON(bytes, p->block_bytes);
+    rm_unpoison(bytes, p->block_bytes);
     memset(bytes, 0, p->block_bytes);
     return block;
 }
 
 void rm_pool_give(rm_pool *p, int32_t block) {
     void *bytes = rm_pool_at(p, block); /* asserts that it is taken: giving twice is a bug */
-    POISON(bytes, p->block_bytes);
+    rm_poison(bytes, p->block_bytes);
     RM_ASSERT(p->taken > 0);
     p->taken--;
     p->next[block] = p->first_free;

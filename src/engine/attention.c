@@ -134,7 +134,7 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
                     kv_head * r->group + i % r->group);
 }
 
-/* --- few rows: spans side by side --------------------------------------------------------------- */
+/* --- few rows: spans side by side ------------------------------------------------------------- */
 
 static uint32_t spans_of(const run *r, const rm_segment *g) {
     const uint32_t last = r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS;

@@ -19,6 +19,8 @@ void remat_info(remat_model_info *out, const remat_engine *e) {
     if (rm_gguf_text_or(out->architecture, sizeof out->architecture, g, "general.architecture", "",
                         NULL) != REMAT_OK)
         out->architecture[0] = '\0';
+    for (uint32_t i = 1; i < g->part_count; i++)
+        out->file_bytes += g->parts[i].size;
     for (uint32_t i = 0; i < g->tensor_count; i++) {
         const rm_gguf_tensor *t = &g->tensors[i];
         uint64_t values = 1;

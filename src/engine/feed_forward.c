@@ -24,39 +24,48 @@ unsigned rm_feed_forward_mask(const rm_layer *y) {
     return rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false);
 }
 
-static void unit_item(void *user, uint32_t item, uint32_t thread) {
-    const run *u = user;
+/* Outputs first .. first + n - 1 of gate and up for some rows: a multiple of 16 but at the end. */
+static void unit_rows(const run *u, uint32_t first, uint32_t n, uint32_t row, uint32_t rows,
+                      const rm_scratch_thread *t) {
     rm_pass *p = u->p;
     const rm_kernels *kernels = p->job->kernels;
-    const rm_scratch_thread *t = &p->job->work->threads[thread];
     const rm_matrix *const w[2] = {&u->gate, &u->up};
-    const uint32_t first = item * RM_UNIT, left = u->gate.outputs - first;
-    const uint32_t n = left < RM_UNIT ? left : RM_UNIT, strips = rm_strips(n);
+    const uint32_t strips = rm_strips(n);
     rm_out y[2];
     for (int i = 0; i < 2; i++) {
-        y[i] = (rm_out){.at = t->tile[i], .row_count = u->rows, .strips = strips};
-        const rm_acts *x = &p->in.kind[rm_input_of(w[i], false)];
+        y[i] = (rm_out){.at = t->tile[i], .row_count = rows, .strips = strips};
+        const rm_acts x = rm_acts_rows(&p->in.kind[rm_input_of(w[i], false)], row, rows);
         for (uint32_t j = 0; j < strips; j++) {
             const uint32_t strip = first / RM_LANES + j;
             kernels->matmul[w[i]->format](
-                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, x, t->matmul);
+                &y[i], j, w[i]->strips + (size_t)strip * w[i]->strip_bytes, &x, t->matmul);
         }
     }
     const bool gelu = p->job->model->shape.gate == RM_GATE_GELU;
-    for (uint32_t r = 0; r < u->rows; r++) {
-        float gate[RM_UNIT], up[RM_UNIT];
+    for (uint32_t r = 0; r < rows; r++) {
+        float gate[RM_UNIT_SUPER], up[RM_UNIT_SUPER];
         rm_out_row(gate, &y[0], r, 0, strips);
         rm_out_row(up, &y[1], r, 0, strips);
         (gelu ? kernels->geglu : kernels->swiglu)(gate, gate, up, n);
-        rm_inputs_put(kernels, &p->mid, r, first, n, gate, up);
+        rm_inputs_put(kernels, &p->mid, row + r, first, n, gate, up);
     }
+}
+
+static void unit_item(void *user, uint32_t item, uint32_t thread) {
+    const run *u = user;
+    const uint32_t unit = rm_unit_of(&u->down), first = item * unit;
+    const uint32_t left = u->gate.outputs - first, n = left < unit ? left : unit;
+    const uint32_t most = rm_unit_rows(&u->down, u->rows);
+    for (uint32_t row = 0; row < u->rows; row += most)
+        unit_rows(u, first, n, row, u->rows - row < most ? u->rows - row : most,
+                  &u->p->job->work->threads[thread]);
 }
 
 /* down . (act(gate . in) * (up . in)) of all rows, into p->out. */
 static void run_units(run *u) {
     rm_pass *p = u->p;
     const rm_work *w = p->job->work;
-    const uint32_t units = (u->gate.outputs + RM_UNIT - 1) / RM_UNIT;
+    const uint32_t unit = rm_unit_of(&u->down), units = (u->gate.outputs + unit - 1) / unit;
     float *at = w->out;
     p->mid = rm_work_mid(w, rm_input_bit(&u->down, false), u->rows, u->gate.outputs);
     rm_threads_for(p->job->threads, units, rm_batch_of(p->job->threads, units, u->rows), unit_item,

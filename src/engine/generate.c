@@ -112,7 +112,7 @@ int remat_generate(remat_result *out, remat_sequence *s, const uint32_t *prompt,
     return REMAT_OK;
 }
 
-/* --- scoring ------------------------------------------------------------------------------------- */
+/* --- scoring ---------------------------------------------------------------------------------- */
 
 typedef struct scoring {
     remat_engine *e;
@@ -144,7 +144,7 @@ static int score_row(void *user, uint32_t row, const float *logits, remat_error 
     const uint32_t n = c->e->model.shape.vocabulary;
     const uint32_t next = c->e->sweep.rows[row].position + 1;
     const uint32_t top_count = c->top_count < n ? c->top_count : n;
-    remat_top top[REMAT_TOP_MAX];
+    remat_top top[REMAT_TOP_MAX] = {0};
     (void)err;
     const float max = logits[c->e->kernels->argmax(logits, n)];
     const float lse = max + log_of(c->e->kernels->sum_exp(logits, n, max));

@@ -1,4 +1,5 @@
 /* plan.c: see plan.h. */
+#include "engine/plan.h"
 #include "engine/engine.h"
 
 #include <string.h>

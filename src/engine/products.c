@@ -11,21 +11,23 @@ static void rounding_error(float *out, const rm_acts *x, uint32_t row, uint32_t 
                            uint32_t k_count, const float *f) {
     const uint32_t first = row / RM_GROUP * RM_GROUP, n = rm_group_rows(x->row_count, first);
     const int8_t *q = x->q + (size_t)first * x->k_count + (row - first) * RM_PACK_K;
-    const float *d = x->d + (size_t)first * (x->k_count / 32) + (row - first);
+    const uint32_t block = rm_act_block(x->kind);
+    const float *d = x->d + (size_t)first * (x->k_count / block) + (row - first);
     for (uint32_t k = k_first; k < k_first + k_count; k++) {
-        const float kept = d[(size_t)(k / 32) * n] * (float)q[(size_t)(k / 64) * n * 64 + k % 64];
+        const float kept =
+            d[(size_t)(k / block) * n] * (float)q[(size_t)(k / 64) * n * 64 + k % 64];
         out[k - k_first] = f[k - k_first] - kept;
     }
 }
 
 void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,
                    uint32_t k_count, const float *f, float *space) {
-    for (int i = 0; i < RM_INPUT_FINE; i++) {
-        if (in->mask >> i & 1) kernels->act_put(&in->kind[i], row, k_first, k_count, f);
-    }
-    if (in->mask >> RM_INPUT_FINE & 1) {
-        rm_acts *x = &in->kind[RM_INPUT_FINE];
-        kernels->act_put(x, 2 * row, k_first, k_count, f);
+    for (int i = 0; i < RM_INPUT_COUNT; i++) {
+        if (!(in->mask >> i & 1)) continue;
+        rm_acts *x = &in->kind[i];
+        const uint32_t each = rm_input_rows((rm_input_kind)i);
+        kernels->act_put(x, each * row, k_first, k_count, f);
+        if (each == 1) continue;
         rounding_error(space, x, 2 * row, k_first, k_count, f);
         kernels->act_put(x, 2 * row + 1, k_first, k_count, space);
     }
@@ -91,7 +93,7 @@ void rm_products_run(const rm_kernels *kernels, rm_threads *threads, const rm_wo
         strips += products[i].y.strips;
         if (rm_input_rows(products[i].input) > each) each = rm_input_rows(products[i].input);
     }
-    uint32_t block = BLOCK_BYTES / rm_pad_k(products[0].w->k);
+    uint32_t block = BLOCK_BYTES / rm_pad_k_of(rm_input_act(products[0].input), products[0].w->k);
     if (block > RM_CHUNK_ROWS_MAX) block = RM_CHUNK_ROWS_MAX;
     block = block / each / RM_GROUP * RM_GROUP;
     if (block < RM_GROUP) block = RM_GROUP;

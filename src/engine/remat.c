@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/machine.h"
 #include "engine/engine.h"
+#include "gguf/split.h"
 #include "text/detok.h"
 
 #include <stdio.h>
@@ -25,6 +26,10 @@ enum {
 
 /* Half of the addresses that x86-64 gives. */
 static const uint64_t ADDRESSES_MOST = 1ull << 46;
+
+const char *remat_version(void) {
+    return REMAT_VERSION;
+}
 
 remat_options remat_options_default(void) {
     return (remat_options){0};
@@ -59,6 +64,7 @@ static int open_file(remat_engine *e, const char *path, remat_error *err) {
     RM_TRY(rm_gguf_header(&e->gguf, &e->file, err));
     RM_TRY(rm_gguf_layout(&e->gguf, &e->ledger, err));
     RM_TRY(rm_gguf_parse(&e->gguf, err));
+    RM_TRY(rm_split_open(&e->gguf, &e->ledger, path, err));
     if (e->options.index_only) return REMAT_OK;
     RM_TRY(rm_model_describe(&e->model, &e->gguf, err));
     RM_TRY(rm_model_bind(&e->model, &e->ledger, &e->gguf, err));
@@ -125,6 +131,7 @@ void remat_close(remat_engine **engine) {
     remat_engine *e = *engine;
     rm_threads_stop(&e->threads);
     if (e->tokenizer != NULL) rm_tokenizer_close(e->tokenizer);
+    rm_split_close(&e->gguf);
     rm_file_close(&e->file);
     rm_ledger ledger = e->ledger; /* the engine lies in its own ledger */
     rm_ledger_close(&ledger);
@@ -160,7 +167,7 @@ void remat_cancel(remat_engine *e) {
     atomic_store_explicit(&e->cancel, true, memory_order_relaxed);
 }
 
-/* --- start ------------------------------------------------------------------------------------------ */
+/* --- start ------------------------------------------------------------------------------------ */
 
 static rm_cache_shape cache_shape(const remat_engine *e, const rm_setup *setup) {
     const rm_shape *s = &e->model.shape;

@@ -71,7 +71,7 @@ static int check(const advance *a, remat_error *err) {
     return REMAT_OK;
 }
 
-/* --- who is dropped ------------------------------------------------------------------------------ */
+/* --- who is dropped --------------------------------------------------------------------------- */
 
 static const remat_step *step_of(const advance *a, const remat_sequence *s) {
     for (uint32_t i = 0; i < a->step_count; i++) {
@@ -131,7 +131,7 @@ static void make_room(const advance *a) {
     }
 }
 
-/* --- rows ----------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 static int flush_rows(advance *a, remat_error *err) {
     if (a->row_count == 0) return REMAT_OK;
@@ -174,7 +174,7 @@ static int run_steps(advance *a, remat_error *err) {
     return flush_rows(a, err);
 }
 
-/* --- results --------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 /* Without a scorer the only rows with logits are the last of each step. */
 static int keep_logits(void *user, uint32_t row, const float *logits, remat_error *err) {

@@ -28,7 +28,7 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
                            sizeof(float), err);
 }
 
-/* --- pages ------------------------------------------------------------------------------------- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static uint32_t column_of(const rm_row *row) {
     return row->position / RM_PAGE_TOKENS;
@@ -56,7 +56,7 @@ static void release_pages(rm_sweep *s, uint32_t row_count, uint32_t layer) {
     }
 }
 
-/* --- the way in, the layers, the way out --------------------------------------------------------- */
+/* --- the way in, the layers, the way out ------------------------------------------------------ */
 
 typedef struct embedding {
     rm_sweep *sweep;

@@ -66,7 +66,8 @@ int remat_tokenize(uint32_t *out, size_t cap, size_t *count, remat_engine *e, co
     size_t n = 0, all = 0;
     RM_TRY(borrow(&l, e, bytes, err));
     const unsigned f = ((flags & REMAT_SPECIAL) ? RM_TOKENIZE_SPECIAL : 0u) |
-                       ((flags & REMAT_BOS) ? RM_TOKENIZE_BOS : 0u);
+                       ((flags & REMAT_BOS) ? RM_TOKENIZE_BOS : 0u) |
+                       ((flags & REMAT_ONE_BOS) ? RM_TOKENIZE_BOS | RM_TOKENIZE_ONE_BOS : 0u);
     int status = rm_tokenize(l.ids, &n, e->tokenizer, text, bytes, f, l.work, err);
     if (status == REMAT_OK) {
         append(out, cap, &all, l.ids, n);

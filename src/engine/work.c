@@ -18,14 +18,12 @@ static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
 }
 
 uint64_t rm_input_bytes(rm_input_kind kind, uint32_t row_count, uint32_t k) {
-    const rm_act_kind act = kind == RM_INPUT_F32 ? RM_ACT_F32 : RM_ACT_Q8;
-    const uint64_t bytes = rm_acts_bytes(act, row_count * rm_input_rows(kind), rm_pad_k(k));
+    const uint64_t bytes = rm_acts_bytes(rm_input_act(kind), row_count * rm_input_rows(kind), k);
     return (bytes + 63) / 64 * 64;
 }
 
 rm_acts rm_input_view(void *memory, rm_input_kind kind, uint32_t row_count, uint32_t k) {
-    const rm_act_kind act = kind == RM_INPUT_F32 ? RM_ACT_F32 : RM_ACT_Q8;
-    return rm_acts_view(memory, act, row_count * rm_input_rows(kind), rm_pad_k(k));
+    return rm_acts_view(memory, rm_input_act(kind), row_count * rm_input_rows(kind), k);
 }
 
 /* Carves the arrays of all kinds of mask, one after the other. */
@@ -39,8 +37,20 @@ static int inputs_layout(uint8_t **memory, uint64_t *at, rm_ledger *l, unsigned 
     return rm_ledger_carve(memory, l, RM_ACCOUNT_WORK, 1, sum, err);
 }
 
-static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, const rm_shape *s,
+/* Floats of a tile of gate or up: of the layer that needs most. */
+static uint64_t tile_floats(const rm_model *m, uint32_t chunk_rows) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < m->shape.layer_count; i++) {
+        const rm_matrix *down = &m->layers[i].down;
+        const uint64_t n = (uint64_t)rm_unit_rows(down, chunk_rows) * rm_unit_of(down);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, const rm_model *m,
                          uint32_t widest, remat_error *err) {
+    const rm_shape *s = &m->shape;
     const uint64_t state = RM_STATE_HEAD + s->head_dim_padded;
     const rm_account a = RM_ACCOUNT_WORK;
     RM_TRY(rm_ledger_carve(&t->matmul, l, a, 1, RM_MATMUL_SCRATCH, err));
@@ -51,8 +61,8 @@ static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, c
     RM_TRY(rm_ledger_carve(&t->sin, l, a, s->rope_dim / 2 + 1, sizeof *t->sin, err));
     for (int i = 0; i < 2; i++) {
         RM_TRY(rm_ledger_carve(&t->state[i], l, a, w->tile_queries * state, sizeof(float), err));
-        RM_TRY(rm_ledger_carve(&t->tile[i], l, a, (uint64_t)w->chunk_rows * RM_UNIT, sizeof(float),
-                               err));
+        RM_TRY(
+            rm_ledger_carve(&t->tile[i], l, a, tile_floats(m, w->chunk_rows), sizeof(float), err));
     }
     for (int i = 0; i < 3; i++)
         RM_TRY(rm_ledger_carve(&t->row[i], l, a, widest, sizeof(float), err));
@@ -95,7 +105,7 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     for (uint32_t i = 0; i < thread_count; i++) {
         rm_scratch_thread measured; /* while measuring there is no array to write to */
         RM_TRY(
-            thread_layout(w->threads != NULL ? &w->threads[i] : &measured, l, w, s, widest, err));
+            thread_layout(w->threads != NULL ? &w->threads[i] : &measured, l, w, m, widest, err));
     }
     return REMAT_OK;
 }

@@ -19,7 +19,9 @@
 enum {
     RM_SPLIT_ROWS = 4, /* a chunk of so many rows cuts attention by spans, a larger one by rows */
     RM_TILE_QUERIES = 192, /* queries of an attention item: reuse of K and V against scratch */
-    RM_UNIT = 64,          /* outputs of gate and up that a thread turns into input of down */
+    RM_UNIT = 64, /* outputs of gate and up that a thread turns into input of down at once */
+    RM_UNIT_SUPER = RM_SUPER_K, /* the same where down reads RM_ACT_Q8K: a block needs them all */
+    RM_UNIT_ROWS = 256,         /* rows that such a unit does at a time: bounds its tiles */
 };
 
 /*
@@ -31,7 +33,9 @@ enum {
 typedef enum rm_input_kind {
     RM_INPUT_F32 = RM_ACT_F32,
     RM_INPUT_Q8 = RM_ACT_Q8,
-    RM_INPUT_FINE,
+    RM_INPUT_Q8K = RM_ACT_Q8K,
+    RM_INPUT_FINE,   /* of RM_ACT_Q8 */
+    RM_INPUT_FINE_K, /* of RM_ACT_Q8K */
     RM_INPUT_COUNT
 } rm_input_kind;
 
@@ -46,7 +50,7 @@ typedef struct rm_scratch_thread {
     void *attn;            /* rm_attn_scratch_bytes() */
     float *state[2];       /* RM_TILE_QUERIES attention states, or one query more than a group */
     uint32_t *from, *seen; /* as many: what queries see of a span */
-    float *tile[2];        /* chunk x RM_UNIT: gate and up */
+    float *tile[2];        /* gate and up: rows of a unit x its outputs */
     float *row[3];         /* widest row of floats, padded to 64 */
     float *cos, *sin;      /* rope_dim / 2 */
 } rm_scratch_thread;
@@ -81,16 +85,33 @@ rm_inputs rm_work_mid(const rm_work *w, unsigned mask, uint32_t row_count, uint3
 /* How a matrix reads its input; fine: where its format has a choice. */
 static inline rm_input_kind rm_input_of(const rm_matrix *w, bool fine) {
     const rm_act_kind act = rm_formats[w->format].act;
-    return act == RM_ACT_Q8 && fine ? RM_INPUT_FINE : (rm_input_kind)act;
+    if (!fine || act == RM_ACT_F32) return (rm_input_kind)act;
+    return act == RM_ACT_Q8K ? RM_INPUT_FINE_K : RM_INPUT_FINE;
 }
 
 static inline unsigned rm_input_bit(const rm_matrix *w, bool fine) {
     return 1u << rm_input_of(w, fine);
 }
 
+/* The activations that an input is made of. */
+static inline rm_act_kind rm_input_act(rm_input_kind kind) {
+    return kind == RM_INPUT_FINE     ? RM_ACT_Q8
+           : kind == RM_INPUT_FINE_K ? RM_ACT_Q8K
+                                     : (rm_act_kind)kind;
+}
+
 /* Rows that a product with this input has for each row of the chunk. */
 static inline uint32_t rm_input_rows(rm_input_kind kind) {
-    return kind == RM_INPUT_FINE ? 2 : 1;
+    return kind == RM_INPUT_FINE || kind == RM_INPUT_FINE_K ? 2 : 1;
+}
+
+/* Outputs of gate and up that are turned into input of down at once, and rows at a time. */
+static inline uint32_t rm_unit_of(const rm_matrix *down) {
+    return rm_formats[down->format].act == RM_ACT_Q8K ? RM_UNIT_SUPER : RM_UNIT;
+}
+
+static inline uint32_t rm_unit_rows(const rm_matrix *down, uint32_t row_count) {
+    return rm_unit_of(down) == RM_UNIT || row_count < RM_UNIT_ROWS ? row_count : RM_UNIT_ROWS;
 }
 
 /* Bytes of the arrays of one kind for so many rows of the chunk. */

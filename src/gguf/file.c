@@ -27,6 +27,7 @@ enum {
     SHOWN_MAX = 64,  /* bytes of a name in a message */
 };
 
+_Static_assert((int)SHOWN_MAX + 4 == (int)RM_GGUF_SHOWN_BYTES, "and three points, and the end");
 _Static_assert((int)HASH_PART > (int)RM_GGUF_NAME_MAX, "names that are looked up are one part");
 
 #define DAMAGED(g, err, fmt, ...)                                                                  \
@@ -122,8 +123,7 @@ typedef struct parser {
     char subject[SHOWN_MAX + 32]; /* the key or tensor at hand, printable, for messages */
 } parser;
 
-/* Makes bytes of the file fit for a terminal. out has SHOWN_MAX + 4 bytes. */
-static void printable(char *out, const char *bytes, size_t count) {
+void rm_gguf_printable(char *out, const char *bytes, size_t count) {
     const size_t shown = count < SHOWN_MAX ? count : SHOWN_MAX;
     for (size_t i = 0; i < shown; i++)
         out[i] = bytes[i] >= 0x20 && bytes[i] < 0x7f ? bytes[i] : '?';
@@ -142,7 +142,7 @@ static int take(parser *p, void *out, size_t bytes, const char *field, remat_err
  * first part; it has HASH_PART bytes. */
 static int take_name(uint64_t *hash, char *first, parser *p, const char *kind, uint32_t bytes,
                      remat_error *err) {
-    char more[HASH_PART], shown[SHOWN_MAX + 4];
+    char more[HASH_PART], shown[RM_GGUF_SHOWN_BYTES];
     const uint32_t head = bytes < HASH_PART ? bytes : HASH_PART;
     RM_TRY(rm_reader_read(&p->r, first, head, err));
     uint64_t h = rm_hash(first, head, 0);
@@ -152,7 +152,7 @@ static int take_name(uint64_t *hash, char *first, parser *p, const char *kind, u
         h = rm_hash(more, part, h);
         at += part;
     }
-    printable(shown, first, bytes);
+    rm_gguf_printable(shown, first, bytes);
     snprintf(p->subject, sizeof p->subject, "%s %s", kind, shown);
     *hash = h;
     return REMAT_OK;
@@ -349,8 +349,8 @@ static int take_tensor(rm_gguf_tensor *t, parser *p, uint32_t index, remat_error
 
 /* Turns the offset in t->at into a position in the file. */
 static int place_tensor(rm_gguf *g, rm_gguf_tensor *t, remat_error *err) {
-    char shown[SHOWN_MAX + 4];
-    printable(shown, t->name, strlen(t->name));
+    char shown[RM_GGUF_SHOWN_BYTES];
+    rm_gguf_printable(shown, t->name, strlen(t->name));
     const uint64_t offset = t->at, size = g->file->size;
     if (offset % g->alignment != 0) {
         return DAMAGED(g, err, "tensor %s: offset %llu is no multiple of the alignment %u", shown,
@@ -383,9 +383,8 @@ static void sift(rm_gguf_slot *slots, uint32_t root, uint32_t count) {
     slots[root] = moved;
 }
 
-/* Heapsort: in place, and no input makes it slow. Returns the first of two neighbours with the same
- * hash, or count when all differ. */
-static uint32_t sort_slots(rm_gguf_slot *slots, uint32_t count) {
+/* Heapsort. */
+uint32_t rm_gguf_sort(rm_gguf_slot *slots, uint32_t count) {
     for (uint32_t i = count / 2; i-- > 0;)
         sift(slots, i, count);
     for (uint32_t end = count; end > 1; end--) {
@@ -405,26 +404,26 @@ static uint32_t sort_slots(rm_gguf_slot *slots, uint32_t count) {
 static int index_keys(rm_gguf *g, remat_error *err) {
     for (uint32_t i = 0; i < g->kv_count; i++)
         g->kv_order[i] = (rm_gguf_slot){g->kv[i].key_hash, i};
-    const uint32_t twin = sort_slots(g->kv_order, g->kv_count);
+    const uint32_t twin = rm_gguf_sort(g->kv_order, g->kv_count);
     if (twin == g->kv_count) return REMAT_OK;
 
-    char name[SHOWN_MAX + 1], shown[SHOWN_MAX + 4];
+    char name[SHOWN_MAX + 1], shown[RM_GGUF_SHOWN_BYTES];
     const rm_gguf_kv *kv = &g->kv[g->kv_order[twin].index];
     const uint32_t bytes = kv->key_bytes < sizeof name ? kv->key_bytes : (uint32_t)sizeof name;
     RM_TRY(rm_file_read(g->file, name, kv->key_at, bytes, err));
-    printable(shown, name, bytes);
+    rm_gguf_printable(shown, name, bytes);
     return DAMAGED(g, err, "key %s: appears twice", shown);
 }
 
 static int index_tensors(rm_gguf *g, remat_error *err) {
     for (uint32_t i = 0; i < g->tensor_count; i++)
         g->tensor_order[i] = (rm_gguf_slot){g->tensors[i].name_hash, i};
-    const uint32_t twin = sort_slots(g->tensor_order, g->tensor_count);
+    const uint32_t twin = rm_gguf_sort(g->tensor_order, g->tensor_count);
     if (twin == g->tensor_count) return REMAT_OK;
 
-    char shown[SHOWN_MAX + 4];
+    char shown[RM_GGUF_SHOWN_BYTES];
     const char *name = g->tensors[g->tensor_order[twin].index].name;
-    printable(shown, name, strlen(name));
+    rm_gguf_printable(shown, name, strlen(name));
     return DAMAGED(g, err, "tensor %s: appears twice", shown);
 }
 

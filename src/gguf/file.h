@@ -47,7 +47,8 @@ typedef struct rm_gguf_tensor {
     char name[RM_GGUF_NAME_MAX + 1];
     uint64_t dims[RM_GGUF_DIMS_MAX]; /* dims[0] is the row length; unused ones are 1 */
     uint32_t dim_count, type;        /* type: GGUF's number */
-    uint64_t at;                     /* absolute position of the data */
+    uint32_t part;                   /* which of rm_gguf.parts; 0 in a whole file: split.h */
+    uint64_t at;                     /* absolute position of the data in its file */
     uint64_t bytes;                  /* of the data; 0 when the type is not known to us */
     uint64_t name_hash;
 } rm_gguf_tensor;
@@ -59,7 +60,9 @@ typedef struct rm_gguf_slot {
 } rm_gguf_slot;
 
 typedef struct rm_gguf {
-    const rm_file *file;
+    const rm_file *file; /* of a split model the first part, which has the metadata */
+    rm_file *parts;      /* part_count; [0] is a copy of *file. NULL in a whole file */
+    uint32_t part_count;
     uint32_t version, alignment;
     uint32_t kv_count, tensor_count;
     uint64_t data_at;
@@ -70,6 +73,11 @@ typedef struct rm_gguf {
 } rm_gguf;
 
 enum { RM_GGUF_WINDOW = 64 << 10 };
+
+/* The file that has a tensor's data. */
+static inline const rm_file *rm_gguf_file(const rm_gguf *g, const rm_gguf_tensor *t) {
+    return t->part == 0 ? g->file : &g->parts[t->part];
+}
 
 /* Block length in values and bytes of a GGUF type number; false when it is not known. All types of
  * the format are known here, also those that no kernel reads. */
@@ -89,6 +97,14 @@ int rm_gguf_parse(rm_gguf *g, remat_error *err);
 /* Looks a key or a tensor up; NULL when it is not there. */
 const rm_gguf_kv *rm_gguf_find(const rm_gguf *g, const char *key);
 const rm_gguf_tensor *rm_gguf_tensor_find(const rm_gguf *g, const char *name);
+
+/* For split.c. Sorts by hash, in place, and no input makes it slow; returns the first of two
+ * neighbours with the same hash, or count when all differ. */
+uint32_t rm_gguf_sort(rm_gguf_slot *slots, uint32_t count);
+
+/* Makes bytes of the file fit for a terminal; long ones are cut. out has RM_GGUF_SHOWN_BYTES. */
+enum { RM_GGUF_SHOWN_BYTES = 68 };
+void rm_gguf_printable(char *out, const char *bytes, size_t count);
 
 /* Values. A missing key is an error that names it (`_or`: gives the fallback), a value of another
  * type or out of the result's range is an error. Any integer type is accepted for u32. */

@@ -3,6 +3,7 @@
  *
  * The tables are built once, on the first call, and constant afterwards.
  */
+#include "kernels/kernels.h"
 #include "kernels/kernels_impl.h"
 
 #include <cpuid.h>
@@ -36,10 +37,12 @@ static void build(void) {
     rm_kernels_init_ref_attn(&tables[0]);
     tables[1] = tables[0];
     rm_kernels_init_avx2(&tables[1]);
+    rm_kernels_init_avx2_k(&tables[1]);
     rm_kernels_init_avx2_rows(&tables[1]);
     rm_kernels_init_avx2_attn(&tables[1]);
     tables[2] = tables[1];
     rm_kernels_init_avx512(&tables[2]);
+    rm_kernels_init_avx512_k(&tables[2]);
     rm_kernels_init_avx512_rows(&tables[2]);
     rm_kernels_init_avx512_attn(&tables[2]);
 }

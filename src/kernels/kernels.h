@@ -24,11 +24,16 @@ enum { RM_MATMUL_SCRATCH = 16 << 10 };
 
 /* y(row, strip) = products of all rows of x (at most RM_CHUNK_ROWS_MAX) with one strip.
  * For row r and output lane l, all steps in f32, in this order:
- *   q8_0, q4_0, q4_1  per block of 32, from acc = 0:
- *                acc = fma(d[l] * xd, (float)sum(q * x), acc)      (q4_0: q - 8)
- *   q4_1         and after it
+ *   32 a block   q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4; per block, from acc = 0:
+ *                acc = fma(d[l] * xd, (float)sum(q * x), acc)      q: the signed weight
+ *   q4_1, q5_1   and after it
  *                acc = fma(m[l], xds, acc)                  xds = xd * (float)sum(x)
- *   f16, f32     four chains, c[j] over k = j, j + 4, ..:  c[j] = fma(w[k][l], x[k], c[j]) from 0;
+ *   256 a block  q2_k .. q6_k, iq4_xs; per block, from acc = 0:
+ *                acc = fma(d[l] * xd, (float)sum(scale * q * x), acc)
+ *   q2_k, q4_k, q5_k  and after it
+ *                acc = fma(-(dmin[l] * xd), (float)sum(min * x), acc)
+ *   f16, bf16, f32  four chains, c[j] over k = j, j + 4, ..: c[j] = fma(w[k][l], x[k], c[j])
+ *                   from 0;
  *                acc = (c[0] + c[1]) + (c[2] + c[3])
  * x->k_count is the strip's padded k; x->kind fits the format. */
 typedef void rm_matmul_fn(const rm_out *y, uint32_t strip, const void *strip_bytes,
@@ -40,11 +45,13 @@ typedef struct rm_kernels {
     rm_matmul_fn *matmul[RM_FORMAT_COUNT];
 
     /* Writes k_first .. k_first + k_count - 1 of one row of x from f (k_count floats). k_first is a
-     * multiple of 64; k_count too, unless it reaches the end of the unpadded row: what is missing
-     * to a multiple of 64 becomes zero.
-     * RM_ACT_Q8, per block of 32: d = max|f| / 127, q = round(f * (127 / max|f|)) to nearest even;
-     * d and q are 0 when max|f| is below 2^-100. A block with a NaN or an infinity gets d = NaN and
-     * q = 0, so that the products say so. RM_ACT_F32: a copy. */
+     * multiple of 64 (RM_ACT_Q8K: of 256, since a block needs its whole range at once); k_count
+     * too, unless it reaches the end of the unpadded row: what is missing to a multiple becomes
+     * zero.
+     * RM_ACT_Q8, per block of 32, and RM_ACT_Q8K, per block of 256: d = max|f| / 127, q = round(f
+     * * (127 / max|f|)) to nearest even; d and q are 0 when max|f| is below 2^-100. A block with a
+     * NaN or an infinity gets d = NaN and q = 0, so that the products say so.
+     * RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
 
     /* out[i] = x[i] * (1 / sqrt(sum(x^2) / n + epsilon)) * weight[i], rounded after each product.
@@ -52,12 +59,12 @@ typedef struct rm_kernels {
      * 16 -> 8 -> 4 -> 2 -> 1 (lane j += lane j + half). out may be x. Any n > 0. */
     void (*rms_norm)(float *out, const float *x, const float *weight, size_t n, float epsilon);
 
-    /* out[i] = silu(gate[i]) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a linear unit. With
-     * e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
+    /* out[i] = silu(gate[i]) * up[i]: SiLU (Elfwing et al., 2017) as the gate of a linear unit.
+     * With e = exp(-|g|): g / (1 + e) for g >= 0, else g * e / (1 + e). out may be gate or up. */
     void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
 
     /* The same with GELU in its tanh form (Hendrycks and Gimpel, 2016), which is g * sigmoid(u):
-     * u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = exp(-|u|), then as above with the sign of u. */
+     * u = g * (RM_GELU_A + RM_GELU_B * (g * g)), e = exp(-|u|), then as above, with u's sign. */
     void (*geglu)(float *out, const float *gate, const float *up, size_t n);
 
     /* x[i] += y[i]. */

@@ -22,9 +22,11 @@
 void rm_kernels_init_ref(rm_kernels *t);
 void rm_kernels_init_ref_attn(rm_kernels *t);
 void rm_kernels_init_avx2(rm_kernels *t);
+void rm_kernels_init_avx2_k(rm_kernels *t);
 void rm_kernels_init_avx2_attn(rm_kernels *t);
 void rm_kernels_init_avx2_rows(rm_kernels *t);
 void rm_kernels_init_avx512(rm_kernels *t);
+void rm_kernels_init_avx512_k(rm_kernels *t);
 void rm_kernels_init_avx512_attn(rm_kernels *t);
 void rm_kernels_init_avx512_rows(rm_kernels *t);
 
@@ -86,7 +88,7 @@ static inline int8_t *rm_acts_q(const rm_acts *x, uint32_t row, size_t kb) {
 /* Index of a row's block kb in d, ds and neg_sum; the next block is rm_group_rows() further. */
 static inline size_t rm_acts_block(const rm_acts *x, uint32_t row, size_t kb) {
     const uint32_t first = row / RM_GROUP * RM_GROUP, n = rm_group_rows(x->row_count, first);
-    return (size_t)first * (x->k_count / 32) + kb * n + (row - first);
+    return (size_t)first * (x->k_count / rm_act_block(x->kind)) + kb * n + (row - first);
 }
 
 /* --- operands of a quantized product ------------------------------------------------------ */
@@ -113,25 +115,43 @@ static inline rm_group_view rm_group_at(const rm_acts *x, uint32_t first, uint32
 
 /* Block kb of a strip: its vectors of weights and its scales. */
 typedef struct rm_block_view {
-    const uint8_t *q;
-    const uint16_t *d, *m; /* m: q4_1 */
+    const uint8_t *q, *h;  /* h: the fifth bits of q5_0 and q5_1 */
+    const uint16_t *d, *m; /* m: q4_1, q5_1 */
+    const uint8_t *e;      /* mxfp4 */
     size_t bytes;
 } rm_block_view;
 
-static inline rm_block_view rm_block_at(rm_format f, const void *strip, size_t kb) {
-    const rm_pack_q8_0 *q8_0 = strip;
-    const rm_pack_q4_0 *q4_0 = strip;
-    const rm_pack_q4_1 *q4_1 = strip;
-    const size_t p = kb / 2, h = kb % 2;
-    const size_t bytes = f == RM_Q8_0   ? sizeof *q8_0 / 2
-                         : f == RM_Q4_0 ? sizeof *q4_0 / 2
-                                        : sizeof *q4_1 / 2;
-    const void *q = f == RM_Q8_0   ? (const void *)q8_0[p].q[h]
-                    : f == RM_Q4_0 ? (const void *)q4_0[p].q[h]
-                                   : (const void *)q4_1[p].b[h].q;
-    if (f == RM_Q8_0) return (rm_block_view){q, q8_0[p].d[h], NULL, bytes};
-    if (f == RM_Q4_0) return (rm_block_view){q, q4_0[p].d[h], NULL, bytes};
-    return (rm_block_view){q, q4_1[p].b[h].d, q4_1[p].b[h].m, bytes};
+INLINE rm_block_view rm_block_at(rm_format f, const void *strip, size_t kb) {
+    const size_t p = kb / 2, i = kb % 2;
+    if (f == RM_Q8_0) {
+        const rm_pack_q8_0 *w = (const rm_pack_q8_0 *)strip + p;
+        return (rm_block_view){
+            .q = (const uint8_t *)w->q[i][0][0], .d = w->d[i], .bytes = sizeof *w / 2};
+    }
+    if (f == RM_Q4_0 || f == RM_IQ4_NL) {
+        const rm_pack_q4_0 *w = (const rm_pack_q4_0 *)strip + p;
+        return (rm_block_view){.q = w->q[i][0][0], .d = w->d[i], .bytes = sizeof *w / 2};
+    }
+    if (f == RM_Q5_0) {
+        const rm_pack_q5_0 *w = (const rm_pack_q5_0 *)strip + p;
+        return (rm_block_view){
+            .q = w->b[i].q[0][0], .h = w->b[i].h[0], .d = w->d[i], .bytes = sizeof *w / 2};
+    }
+    if (f == RM_Q5_1) {
+        const rm_pack_q5_1 *w = (const rm_pack_q5_1 *)strip + p;
+        return (rm_block_view){.q = w->b[i].q[0][0],
+                               .h = w->b[i].h[0],
+                               .d = w->b[i].d,
+                               .m = w->b[i].m,
+                               .bytes = sizeof *w / 2};
+    }
+    if (f == RM_MXFP4) {
+        const rm_pack_mxfp4 *w = (const rm_pack_mxfp4 *)strip + kb / 4;
+        return (rm_block_view){.q = w->q[kb % 4][0][0], .e = w->e[kb % 4], .bytes = sizeof *w / 4};
+    }
+    const rm_pack_q4_1 *w = (const rm_pack_q4_1 *)strip + p;
+    return (rm_block_view){
+        .q = w->b[i].q[0][0], .d = w->b[i].d, .m = w->b[i].m, .bytes = sizeof *w / 2};
 }
 
 /* A block in scratch: bytes in order of k, scales in f32. */
@@ -145,6 +165,158 @@ enum { RM_RUN_BLOCKS = 24 }; /* blocks in scratch at a time: 15 KiB, a third of 
 _Static_assert(RM_RUN_BLOCKS * sizeof(rm_unpacked) <= RM_MATMUL_SCRATCH, "a run fits the scratch");
 _Static_assert(RM_RUN_BLOCKS % 2 == 0, "a run is whole packed blocks");
 
+/* --- operands of a product by blocks of 256 ------------------------------------------------ */
+
+/* Bytes of the scales d that stand together at the head of a strip (q3_k, q6_k). */
+static inline size_t rm_head_bytes(rm_format f, size_t blocks) {
+    return (blocks * rm_formats[f].head_bytes + 63) / 64 * 64;
+}
+
+/* Block sb of a strip; vectors as formats.h draws them. */
+typedef struct rm_k_view {
+    const uint16_t *d, *dmin;
+    const uint8_t *scale; /* six, scale or low */
+    const uint16_t *high; /* iq4_xs */
+    const uint8_t *q, *h;
+} rm_k_view;
+
+#define RM_VECTORS(a) ((const uint8_t *)(const void *)(a))
+
+INLINE rm_k_view rm_k_at(rm_format f, const void *strip, size_t sb_count, size_t sb) {
+    if (f == RM_Q3_K || f == RM_Q6_K) {
+        const uint16_t *d = (const uint16_t *)strip + sb * RM_LANES;
+        const size_t head = (sb_count * 2 * RM_LANES + 63) / 64 * 64;
+        const void *blocks = (const char *)strip + head;
+        if (f == RM_Q3_K) {
+            const rm_pack_q3_k *w = (const rm_pack_q3_k *)blocks + sb;
+            return (rm_k_view){
+                .d = d, .scale = RM_VECTORS(w->six), .q = RM_VECTORS(w->q), .h = RM_VECTORS(w->h)};
+        }
+        const rm_pack_q6_k *w = (const rm_pack_q6_k *)blocks + sb;
+        return (rm_k_view){
+            .d = d, .scale = RM_VECTORS(w->scale), .q = RM_VECTORS(w->q), .h = RM_VECTORS(w->h)};
+    }
+    if (f == RM_Q2_K) {
+        const rm_pack_q2_k *w = (const rm_pack_q2_k *)strip + sb;
+        return (rm_k_view){
+            .d = w->d, .dmin = w->dmin, .scale = RM_VECTORS(w->scale), .q = RM_VECTORS(w->q)};
+    }
+    if (f == RM_Q4_K) {
+        const rm_pack_q4_k *w = (const rm_pack_q4_k *)strip + sb;
+        return (rm_k_view){
+            .d = w->d, .dmin = w->dmin, .scale = RM_VECTORS(w->six), .q = RM_VECTORS(w->q)};
+    }
+    if (f == RM_Q5_K) {
+        const rm_pack_q5_k *w = (const rm_pack_q5_k *)strip + sb;
+        return (rm_k_view){.d = w->d,
+                           .dmin = w->dmin,
+                           .scale = RM_VECTORS(w->six),
+                           .q = RM_VECTORS(w->q),
+                           .h = RM_VECTORS(w->h)};
+    }
+    const rm_pack_iq4_xs *w = (const rm_pack_iq4_xs *)strip + sb;
+    return (rm_k_view){
+        .d = w->d, .scale = RM_VECTORS(w->low), .high = w->high, .q = RM_VECTORS(w->q)};
+}
+
+/* Bytes of a packed block. */
+INLINE size_t rm_k_bytes(rm_format f) {
+    return f == RM_Q2_K   ? sizeof(rm_pack_q2_k)
+           : f == RM_Q3_K ? sizeof(rm_pack_q3_k)
+           : f == RM_Q4_K ? sizeof(rm_pack_q4_k)
+           : f == RM_Q5_K ? sizeof(rm_pack_q5_k)
+           : f == RM_Q6_K ? sizeof(rm_pack_q6_k)
+                          : sizeof(rm_pack_iq4_xs);
+}
+
+/* Scales of 16 k, not of 32. */
+INLINE bool rm_k_sixteen(rm_format f) {
+    return f == RM_Q2_K || f == RM_Q3_K || f == RM_Q6_K;
+}
+
+/* Weights have a min of their own. */
+INLINE bool rm_k_mins(rm_format f) {
+    return f == RM_Q2_K || f == RM_Q4_K || f == RM_Q5_K;
+}
+
+/* The stored weight is the weight + 2^shift (0: as it is). */
+INLINE int rm_k_shift(rm_format f) {
+    return f == RM_Q3_K ? 2 : f == RM_Q6_K ? 5 : f == RM_IQ4_XS ? 7 : 0;
+}
+
+/* Activations of some rows of a group, from a block of 256 on. */
+typedef struct rm_k_group {
+    const int8_t *q;
+    const float *d;
+    const int16_t *sums;
+    size_t q_step, step; /* to the next 64 k; to the next block, in blocks */
+} rm_k_group;
+
+static inline rm_k_group rm_k_group_at(const rm_acts *x, uint32_t first, uint32_t r, uint32_t n,
+                                       size_t sb) {
+    const size_t at = rm_acts_block(x, first + r, sb);
+    return (rm_k_group){.q = rm_acts_q(x, first + r, sb * 8),
+                        .d = x->d + at,
+                        .sums = x->sums + at * RM_SUMS,
+                        .q_step = (size_t)n * 64,
+                        .step = n};
+}
+
+/* --- weights as plain numbers: unpack.c ---------------------------------------------------- */
+
+/* Values of 4-bit codes (times the scale). */
+extern const int8_t rm_table_iq4[16], rm_table_mxfp4[16];
+
+/* weight = q * d + m */
+typedef struct rm_block_numbers {
+    float d, m;
+    int q[32];
+} rm_block_numbers;
+
+/* weight k = d * scale[k / 16] * q[k] - dmin * min[k / 16] */
+typedef struct rm_k_numbers {
+    float d, dmin;
+    int scale[16], min[16], q[RM_SUPER_K];
+} rm_k_numbers;
+
+void rm_block_numbers_of(rm_block_numbers *out, rm_format f, const void *strip, size_t kb,
+                         size_t lane);
+void rm_k_numbers_of(rm_k_numbers *out, rm_format f, const void *strip, size_t sb_count, size_t sb,
+                     size_t lane);
+
+/* --- packing: pack.c, pack_k.c -------------------------------------------------------------- */
+
+static inline uint16_t rm_copy_u16(void *out, const void *in) {
+    uint16_t v;
+    memcpy(&v, in, sizeof v);
+    memcpy(out, &v, sizeof v);
+    return v;
+}
+
+static inline uint32_t rm_get_u32(const void *in) {
+    uint32_t v;
+    memcpy(&v, in, sizeof v);
+    return v;
+}
+
+static inline void rm_put_u32(void *out, uint32_t v) {
+    memcpy(out, &v, sizeof v);
+}
+
+static inline void rm_copy_u32(void *out, const void *in) {
+    memcpy(out, in, 4);
+}
+
+/* Bit l of the result: row l has an infinity or NaN. */
+static inline uint32_t rm_f16_bad(uint16_t h, uint32_t lane) {
+    return (uint32_t)((h & 0x7c00) == 0x7c00) << lane;
+}
+
+/* The formats with blocks of 256; returns a bit per row with a scale that is not finite. */
+uint32_t rm_pack_k(void *strip, rm_format f, const uint8_t *in, uint32_t rows, size_t blocks);
+
+/* --- the stream of strips ------------------------------------------------------------------- */
+
 /* Asks for bytes that lie 4 KiB ahead in the stream of strips (2 to 8 KiB were equally good). The
  * hardware's own stream stops at each page: this gave 25 % at one thread and at two. */
 INLINE void rm_ahead(const void *p, size_t bytes) {
@@ -155,7 +327,7 @@ INLINE void rm_ahead(const void *p, size_t bytes) {
 
 /* --- attention ---------------------------------------------------------------------------- */
 
-/* Whether one of the queries first .. first + count - 1 sees a token of the page at `page_first`. */
+/* Whether one of the queries first .. first + count - 1 sees a token of the page `page_first`. */
 INLINE bool rm_any_sees(const rm_attn_job *job, uint32_t first, uint32_t count,
                         uint32_t page_first) {
     bool any = false;

@@ -10,42 +10,18 @@
 
 /* --- matrix products ---------------------------------------------------------------------- */
 
-typedef struct block {
-    float d, m;
-    int q[32];
-} block;
-
-/* Block kb of output lane l as plain numbers. */
-static block block_of(rm_format f, const void *strip, size_t kb, size_t l) {
-    const rm_pack_q8_0 *q8_0 = strip;
-    const rm_pack_q4_0 *q4_0 = strip;
-    const rm_pack_q4_1 *q4_1 = strip;
-    const size_t p = kb / 2, h = kb % 2;
-    block b = {0};
-    if (f == RM_Q8_0) {
-        b.d = rm_f16_to_f32(q8_0[p].d[h][l]);
-        for (size_t k = 0; k < 32; k++)
-            b.q[k] = q8_0[p].q[h][k / 4][l][k % 4];
-        return b;
-    }
-    const uint8_t(*q)[RM_LANES][4] = f == RM_Q4_0 ? q4_0[p].q[h] : q4_1[p].b[h].q;
-    const int bias = f == RM_Q4_0 ? 8 : 0;
-    for (size_t k = 0; k < 16; k++) {
-        b.q[k] = (q[k / 4][l][k % 4] & 15) - bias;
-        b.q[k + 16] = (q[k / 4][l][k % 4] >> 4) - bias;
-    }
-    b.d = rm_f16_to_f32(f == RM_Q4_0 ? q4_0[p].d[h][l] : q4_1[p].b[h].d[l]);
-    if (f == RM_Q4_1) b.m = rm_f16_to_f32(q4_1[p].b[h].m[l]);
-    return b;
+static void clear(const rm_out *y, uint32_t strip, uint32_t row_count) {
+    for (uint32_t r = 0; r < row_count; r++)
+        memset(rm_out_at(y, r, strip), 0, RM_LANES * sizeof(float));
 }
 
 static void matmul_q(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
                      const rm_acts *x) {
-    for (uint32_t r = 0; r < x->row_count; r++)
-        memset(rm_out_at(y, r, strip), 0, RM_LANES * sizeof(float));
+    clear(y, strip, x->row_count);
     for (size_t kb = 0; kb < x->k_count / 32; kb++) {
         for (size_t l = 0; l < RM_LANES; l++) {
-            const block w = block_of(f, strip_bytes, kb, l);
+            rm_block_numbers w;
+            rm_block_numbers_of(&w, f, strip_bytes, kb, l);
             for (uint32_t r = 0; r < x->row_count; r++) {
                 const int8_t *q = rm_acts_q(x, r, kb);
                 const size_t at = rm_acts_block(x, r, kb);
@@ -54,28 +30,36 @@ static void matmul_q(rm_format f, const rm_out *y, uint32_t strip, const void *s
                     sum += w.q[k] * q[k];
                 float *acc = rm_out_at(y, r, strip) + l;
                 *acc = fmaf(w.d * x->d[at], (float)sum, *acc);
-                if (f == RM_Q4_1) *acc = fmaf(w.m, x->ds[at], *acc);
+                if (f == RM_Q4_1 || f == RM_Q5_1) *acc = fmaf(w.m, x->ds[at], *acc);
             }
         }
     }
 }
 
-static void matmul_q8_0(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                        void *scratch) {
-    (void)scratch;
-    matmul_q(RM_Q8_0, y, strip, strip_bytes, x);
-}
-
-static void matmul_q4_0(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                        void *scratch) {
-    (void)scratch;
-    matmul_q(RM_Q4_0, y, strip, strip_bytes, x);
-}
-
-static void matmul_q4_1(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                        void *scratch) {
-    (void)scratch;
-    matmul_q(RM_Q4_1, y, strip, strip_bytes, x);
+/* Sums are below 2^27.1 in size: 256 k of 127 times 32 * 128 (q6_k) or 127 * 32 (iq4_xs), the
+ * others less. Sets that add 2^shift to the weights stay below 256 * 127 * 63 * 128 < 2^28. */
+static void matmul_k(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
+                     const rm_acts *x) {
+    const size_t sb_count = x->k_count / RM_SUPER_K;
+    clear(y, strip, x->row_count);
+    for (size_t sb = 0; sb < sb_count; sb++) {
+        for (size_t l = 0; l < RM_LANES; l++) {
+            rm_k_numbers w;
+            rm_k_numbers_of(&w, f, strip_bytes, sb_count, sb, l);
+            for (uint32_t r = 0; r < x->row_count; r++) {
+                const size_t at = rm_acts_block(x, r, sb);
+                const int16_t *sums = x->sums + at * RM_SUMS;
+                int32_t sum = 0, min_sum = 0;
+                for (size_t k = 0; k < RM_SUPER_K; k++)
+                    sum += w.scale[k / 16] * w.q[k] * rm_acts_q(x, r, sb * 8 + k / 32)[k % 32];
+                for (size_t i = 0; i < 16; i++)
+                    min_sum += w.min[i] * sums[i];
+                float *acc = rm_out_at(y, r, strip) + l;
+                *acc = fmaf(w.d * x->d[at], (float)sum, *acc);
+                if (rm_k_mins(f)) *acc = fmaf(-(w.dmin * x->d[at]), (float)min_sum, *acc);
+            }
+        }
+    }
 }
 
 static void matmul_f(rm_format f, const rm_out *y, uint32_t strip, const void *strip_bytes,
@@ -88,51 +72,89 @@ static void matmul_f(rm_format f, const rm_out *y, uint32_t strip, const void *s
             float c[4] = {0};
             for (size_t k = 0; k < x->k_count; k++) {
                 const size_t i = k * RM_LANES + l;
-                c[k % 4] = fmaf(f == RM_F32 ? w32[i] : rm_f16_to_f32(w16[i]), row[k], c[k % 4]);
+                const float w = f == RM_F32   ? w32[i]
+                                : f == RM_F16 ? rm_f16_to_f32(w16[i])
+                                              : rm_from_bits((uint32_t)w16[i] << 16);
+                c[k % 4] = fmaf(w, row[k], c[k % 4]);
             }
             rm_out_at(y, r, strip)[l] = (c[0] + c[1]) + (c[2] + c[3]);
         }
     }
 }
 
-static void matmul_f32(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                       void *scratch) {
-    (void)scratch;
-    matmul_f(RM_F32, y, strip, strip_bytes, x);
-}
+#define MATMUL(name, f, by)                                                                        \
+    static void matmul_##name(const rm_out *y, uint32_t strip, const void *strip_bytes,            \
+                              const rm_acts *x, void *scratch) {                                   \
+        (void)scratch;                                                                             \
+        by(f, y, strip, strip_bytes, x);                                                           \
+    }
 
-static void matmul_f16(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                       void *scratch) {
-    (void)scratch;
-    matmul_f(RM_F16, y, strip, strip_bytes, x);
-}
+MATMUL(f32, RM_F32, matmul_f)
+MATMUL(f16, RM_F16, matmul_f)
+MATMUL(bf16, RM_BF16, matmul_f)
+MATMUL(q8_0, RM_Q8_0, matmul_q)
+MATMUL(q4_0, RM_Q4_0, matmul_q)
+MATMUL(q4_1, RM_Q4_1, matmul_q)
+MATMUL(q5_0, RM_Q5_0, matmul_q)
+MATMUL(q5_1, RM_Q5_1, matmul_q)
+MATMUL(iq4_nl, RM_IQ4_NL, matmul_q)
+MATMUL(mxfp4, RM_MXFP4, matmul_q)
+MATMUL(q2_k, RM_Q2_K, matmul_k)
+MATMUL(q3_k, RM_Q3_K, matmul_k)
+MATMUL(q4_k, RM_Q4_K, matmul_k)
+MATMUL(q5_k, RM_Q5_K, matmul_k)
+MATMUL(q6_k, RM_Q6_K, matmul_k)
+MATMUL(iq4_xs, RM_IQ4_XS, matmul_k)
 
 /* --- activations -------------------------------------------------------------------------- */
 
-static void quantize_block(rm_acts *x, uint32_t row, size_t kb, const float *f, uint32_t count) {
-    int8_t *q = rm_acts_q(x, row, kb);
-    const size_t at = rm_acts_block(x, row, kb);
-    uint32_t top = 0; /* as integers, so that NaN and infinity are the largest of all */
+/* The largest |f| of a block as an integer, so that NaN and infinity are the largest of all. */
+static uint32_t top_bits(const float *f, uint32_t count) {
+    uint32_t top = 0;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t u = rm_bits(f[i]) & 0x7fffffff;
         top = u > top ? u : top;
     }
+    return top;
+}
+
+static int8_t quantized(float f, float inverse) {
+    const float shifted = f * inverse + RM_EXP2_ROUND; /* rounds to an integer */
+    return (int8_t)(int32_t)(shifted - RM_EXP2_ROUND);
+}
+
+static void quantize_block(rm_acts *x, uint32_t row, size_t kb, const float *f, uint32_t count) {
+    int8_t *q = rm_acts_q(x, row, kb);
+    const size_t at = rm_acts_block(x, row, kb);
     float inverse;
-    x->d[at] = rm_quant_scale(&inverse, top);
+    x->d[at] = rm_quant_scale(&inverse, top_bits(f, count));
     int32_t sum = 0;
     memset(q, 0, 32);
     for (uint32_t i = 0; i < count && inverse > 0; i++) {
-        const float shifted = f[i] * inverse + RM_EXP2_ROUND; /* rounds to an integer */
-        q[i] = (int8_t)(int32_t)(shifted - RM_EXP2_ROUND);
+        q[i] = quantized(f[i], inverse);
         sum += q[i];
     }
     x->neg_sum[at] = -sum;
     x->ds[at] = x->d[at] * (float)sum;
 }
 
+static void quantize_super(rm_acts *x, uint32_t row, size_t sb, const float *f, uint32_t count) {
+    const size_t at = rm_acts_block(x, row, sb);
+    int16_t *sums = x->sums + at * RM_SUMS;
+    float inverse;
+    x->d[at] = rm_quant_scale(&inverse, top_bits(f, count));
+    memset(sums, 0, RM_SUMS * sizeof *sums);
+    for (uint32_t i = 0; i < RM_SUPER_K; i++) {
+        const int8_t q = i < count && inverse > 0 ? quantized(f[i], inverse) : 0;
+        rm_acts_q(x, row, sb * 8 + i / 32)[i % 32] = q;
+        sums[i / 16] = (int16_t)(sums[i / 16] + q);
+        sums[16 + i / 32] = (int16_t)(sums[16 + i / 32] + q);
+    }
+}
+
 static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f) {
-    const uint32_t padded = rm_pad_k(k_count);
-    RM_DASSERT(k_first % RM_PACK_K == 0);
+    const uint32_t padded = rm_pad_k_of(x->kind, k_count), block = rm_act_block(x->kind);
+    RM_DASSERT(k_first % rm_pad_k_of(x->kind, 1) == 0);
     RM_DASSERT(k_first + padded <= x->k_count);
     if (x->kind == RM_ACT_F32) {
         float *out = x->f + (size_t)row * x->k_count + k_first;
@@ -140,9 +162,13 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
         memset(out + k_count, 0, (padded - k_count) * sizeof *f);
         return;
     }
-    for (uint32_t k = 0; k < padded; k += 32) {
-        const uint32_t left = k < k_count ? k_count - k : 0;
-        quantize_block(x, row, (k_first + k) / 32, f + (left > 0 ? k : 0), left < 32 ? left : 32);
+    for (uint32_t k = 0; k < padded; k += block) {
+        const uint32_t left = k < k_count ? k_count - k : 0, n = left < block ? left : block;
+        const float *from = f + (left > 0 ? k : 0);
+        if (x->kind == RM_ACT_Q8K)
+            quantize_super(x, row, (k_first + k) / block, from, n);
+        else
+            quantize_block(x, row, (k_first + k) / block, from, n);
     }
 }
 
@@ -274,7 +300,18 @@ void rm_kernels_init_ref(rm_kernels *t) {
                    [RM_F16] = matmul_f16,
                    [RM_Q8_0] = matmul_q8_0,
                    [RM_Q4_0] = matmul_q4_0,
-                   [RM_Q4_1] = matmul_q4_1},
+                   [RM_Q4_1] = matmul_q4_1,
+                   [RM_BF16] = matmul_bf16,
+                   [RM_Q5_0] = matmul_q5_0,
+                   [RM_Q5_1] = matmul_q5_1,
+                   [RM_IQ4_NL] = matmul_iq4_nl,
+                   [RM_MXFP4] = matmul_mxfp4,
+                   [RM_Q2_K] = matmul_q2_k,
+                   [RM_Q3_K] = matmul_q3_k,
+                   [RM_Q4_K] = matmul_q4_k,
+                   [RM_Q5_K] = matmul_q5_k,
+                   [RM_Q6_K] = matmul_q6_k,
+                   [RM_IQ4_XS] = matmul_iq4_xs},
         .act_put = act_put,
         .rms_norm = rms_norm,
         .swiglu = swiglu,

@@ -40,9 +40,11 @@ static int bind(rm_matrix *w, const rm_gguf *g, int layer, const char *part, uin
     RM_TRY(check_dims(g, t, w->k, row_count, w->count, err));
     w->format = rm_format_of_gguf(t->type);
     if (w->format == RM_FORMAT_COUNT) {
-        return rm_fail(err, REMAT_E_MODEL,
-                       "%s: tensor %s has type %s (%u), which this version does not run",
-                       g->file->path, name, rm_gguf_type_name(t->type), t->type);
+        return rm_fail(
+            err, REMAT_E_MODEL,
+            "%s: tensor %s has type %s (%u), which this version does not run; use F32, F16, "
+            "BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4",
+            g->file->path, name, rm_gguf_type_name(t->type), t->type);
     }
     w->source = t;
     w->strip_bytes = rm_strip_bytes(w->format, w->k);

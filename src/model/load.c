@@ -40,8 +40,8 @@ static int read_strips(job *j, uint32_t index, uint32_t first, uint32_t last, ui
     const uint32_t row = first * RM_LANES, end = last * RM_LANES;
     const uint32_t rows = (end < w.outputs ? end : w.outputs) - row;
     const uint64_t file_row = (uint64_t)index * w.outputs + w.row_first + row;
-    RM_TRY(rm_file_read(j->gguf->file, stage, w.source->at + file_row * row_bytes, rows * row_bytes,
-                        err));
+    const rm_file *file = rm_gguf_file(j->gguf, w.source);
+    RM_TRY(rm_file_read(file, stage, w.source->at + file_row * row_bytes, rows * row_bytes, err));
     for (uint32_t i = 0; i < rows; i += RM_LANES) {
         const uint32_t n = rows - i < RM_LANES ? rows - i : RM_LANES;
         uint8_t *strip = w.strips + (size_t)(first + i / RM_LANES) * w.strip_bytes;
@@ -50,7 +50,7 @@ static int read_strips(job *j, uint32_t index, uint32_t first, uint32_t last, ui
             return rm_fail(err, REMAT_E_MODEL,
                            "%s: tensor %s, row %llu: a weight is not a finite number; the file is "
                            "damaged",
-                           j->gguf->file->path, w.source->name,
+                           file->path, w.source->name,
                            (unsigned long long)(file_row + i + (uint32_t)bad));
         }
     }
@@ -67,7 +67,7 @@ static void item(void *user, uint32_t index, uint32_t thread) {
     const uint32_t most = first + j->strips_per_item, last = most < strips ? most : strips;
     if (atomic_load_explicit(&j->failed, memory_order_relaxed)) return;
     if (how->canceled(how->user)) {
-        rm_fail(&err, REMAT_E_CANCELED, "interrupted");
+        (void)rm_fail(&err, REMAT_E_CANCELED, "interrupted");
         report(j, REMAT_E_CANCELED, &err);
         return;
     }
@@ -93,8 +93,8 @@ static int load_matrix(job *j, rm_matrix *w) {
 
 static int load_vector(rm_vector *v, const rm_gguf *g, const rm_load *how, remat_error *err) {
     const bool half = rm_format_of_gguf(v->source->type) == RM_F16;
-    RM_TRY(
-        rm_file_read(g->file, how->stage, v->source->at, (uint64_t)v->count * (half ? 2 : 4), err));
+    const rm_file *file = rm_gguf_file(g, v->source);
+    RM_TRY(rm_file_read(file, how->stage, v->source->at, (uint64_t)v->count * (half ? 2 : 4), err));
     for (uint32_t i = 0; i < v->count; i++) {
         uint16_t h;
         if (half) {
@@ -107,7 +107,7 @@ static int load_vector(rm_vector *v, const rm_gguf *g, const rm_load *how, remat
             return rm_fail(err, REMAT_E_MODEL,
                            "%s: tensor %s, element %u is not a finite number; "
                            "the file is damaged",
-                           g->file->path, v->source->name, i);
+                           file->path, v->source->name, i);
         }
     }
     return REMAT_OK;

@@ -150,8 +150,9 @@ int rm_bind_part(rm_matrix *w, const rm_gguf *g, int layer, const char *name, ui
 int rm_bind_stack(rm_matrix *w, const rm_gguf *g, int layer, const char *name, uint32_t count,
                   uint32_t outputs, uint32_t k, remat_error *err);
 
-/* For recipes: what the families here have in common. Attention: norm, wq, wk, wv, optional
- * biases, wo. Dense feed-forward: norm, gate, up, down. Ends: embedding, norm, output or tied. */
+/* For recipes: what the families here have in common. Attention: norm, wq, wk, wv, biases where the
+ * file has them, wo. Dense feed-forward: norm, gate, up, down. Ends: embedding, norm, output or
+ * tied. */
 int rm_bind_attention(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer,
                       remat_error *err);
 int rm_bind_dense(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer, remat_error *err);
@@ -159,12 +160,15 @@ int rm_bind_experts(rm_layer *y, const rm_shape *s, const rm_gguf *g, int layer,
 int rm_bind_ends(rm_model *m, const rm_gguf *g, remat_error *err);
 
 /* For recipes: the numbers that all of this family share, under the architecture's own prefix;
- * and one number more, which must be 1 to most (`_or`: the fallback when it is missing). */
+ * and one number more, which must be 1 to most (`_or`: the fallback when it is missing; `_any`: 0
+ * when it is missing or 0, which is how files say "none"). */
 int rm_shape_common(rm_shape *s, const rm_gguf *g, remat_error *err);
 int rm_shape_number(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
                     uint32_t most, remat_error *err);
 int rm_shape_number_or(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
                        uint32_t fallback, uint32_t most, remat_error *err);
+int rm_shape_number_any(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                        uint32_t most, remat_error *err);
 
 /* Fills m->rope from the file's base and scaling (none, linear, yarn, llama3, longrope) and the
  * factors tensor. context_count: what a sequence may hold (longrope has two sets). See rope.c. */

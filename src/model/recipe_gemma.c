@@ -15,10 +15,23 @@
 
 enum { PATTERN = 6, LAYERS_27B = 62 };
 
+/* The base of layers with a window: newer files carry it, the models so far have the same. */
+static int local_base(rm_shape *s, const rm_gguf *g, remat_error *err) {
+    static const char key[] = "gemma3.rope.freq_base_swa";
+    float base;
+    RM_TRY(rm_gguf_f32_or(&base, g, key, 10000, err));
+    if (!isfinite(base) || !(base > 1)) {
+        return rm_fail(err, REMAT_E_MODEL, "%s: %s is %g; the file is damaged", g->file->path, key,
+                       (double)base);
+    }
+    s->rope_local_base = (double)base;
+    return REMAT_OK;
+}
+
 static int shape(rm_shape *s, const rm_gguf *g, remat_error *err) {
     RM_TRY(rm_shape_common(s, g, err));
     s->rope_style = RM_ROPE_HALVES;
-    s->rope_local_base = 10000;
+    RM_TRY(local_base(s, g, err));
     s->gate = RM_GATE_GELU;
     s->embedding_scale = sqrtf((float)s->dim);
     /* The largest model divides by the root of the embedding's share of a head. */

@@ -12,7 +12,7 @@
 static int shape(rm_shape *s, const rm_gguf *g, remat_error *err) {
     RM_TRY(rm_shape_common(s, g, err));
     s->rope_style = RM_ROPE_PAIRS;
-    RM_TRY(rm_shape_number_or(&s->expert_count, s, g, "expert_count", 0, RM_EXPERTS_MAX, err));
+    RM_TRY(rm_shape_number_any(&s->expert_count, s, g, "expert_count", RM_EXPERTS_MAX, err));
     if (s->expert_count == 0) return REMAT_OK;
     return rm_shape_number(&s->expert_used, s, g, "expert_used_count", s->expert_count, err);
 }

@@ -2,7 +2,7 @@
  * recipe_phi.c: Phi 3 and 4 (dense). Part: model.
  *
  * The llama layer, with Q, K, V in one tensor and gate, up in another; rotary pairs are channel i
- * and i + half; a window where the file has one.
+ * and i + half; a window where the file has one (Phi 4 files say 0: none).
  */
 #include "model/model.h"
 
@@ -30,7 +30,7 @@ static int bind_layer(rm_layer *y, const rm_shape *s, const rm_gguf *g, int i, r
 static int bind(rm_model *m, const rm_gguf *g, remat_error *err) {
     const rm_shape *s = &m->shape;
     uint32_t window;
-    RM_TRY(rm_shape_number_or(&window, s, g, "attention.sliding_window", 0, RM_CONTEXT_MAX, err));
+    RM_TRY(rm_shape_number_any(&window, s, g, "attention.sliding_window", RM_CONTEXT_MAX, err));
     RM_TRY(rm_bind_ends(m, g, err));
     for (uint32_t i = 0; i < s->layer_count; i++) {
         m->layers[i].window = window;

@@ -34,13 +34,26 @@ static int bind_head_norms(rm_layer *y, const rm_shape *s, const rm_gguf *g, int
     return rm_bind_vector(&y->k_norm, g, i, "attn_k_norm.weight", s->head_dim, false, err);
 }
 
+/* They are no option of these models, as they are elsewhere. */
+static int check_biases(const rm_layer *y, const rm_gguf *g, int i, remat_error *err) {
+    const rm_vector *const biases[] = {&y->bq, &y->bk, &y->bv};
+    for (int k = 0; k < 3; k++) {
+        if (biases[k]->source != NULL) continue;
+        return rm_fail(err, REMAT_E_MODEL,
+                       "%s: tensor blk.%d.attn_%c.bias is missing; the file is no complete model",
+                       g->file->path, i, "qkv"[k]);
+    }
+    return REMAT_OK;
+}
+
 static int bind(rm_model *m, const rm_gguf *g, bool head_norms, remat_error *err) {
     const rm_shape *s = &m->shape;
     RM_TRY(rm_bind_ends(m, g, err));
     for (uint32_t i = 0; i < s->layer_count; i++) {
         rm_layer *y = &m->layers[i];
         RM_TRY(rm_bind_attention(y, s, g, (int)i, err));
-        if (head_norms) RM_TRY(bind_head_norms(y, s, g, (int)i, err));
+        RM_TRY(
+            (head_norms ? bind_head_norms(y, s, g, (int)i, err) : check_biases(y, g, (int)i, err)));
         RM_TRY((s->expert_count > 0 ? rm_bind_experts : rm_bind_dense)(y, s, g, (int)i, err));
     }
     return REMAT_OK;

@@ -36,6 +36,13 @@ int rm_shape_number_or(uint32_t *out, const rm_shape *s, const rm_gguf *g, const
     return REMAT_OK;
 }
 
+int rm_shape_number_any(uint32_t *out, const rm_shape *s, const rm_gguf *g, const char *name,
+                        uint32_t most, remat_error *err) {
+    char key[RM_GGUF_NAME_MAX];
+    RM_TRY(rm_gguf_u32_or(out, g, key_of(key, sizeof key, s, name), 0, err));
+    return *out == 0 ? REMAT_OK : rm_shape_number(out, s, g, name, most, err);
+}
+
 static int heads(rm_shape *s, const rm_gguf *g, remat_error *err) {
     RM_TRY(rm_shape_number(&s->head_count, s, g, "attention.head_count", RM_HEADS_MAX, err));
     RM_TRY(rm_shape_number_or(&s->kv_head_count, s, g, "attention.head_count_kv", s->head_count,

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* In order of trial: the first whose mark is one token of the vocabulary. No system role of its own:
- * the system text opens the first user turn, as the families' authors do. */
+/* In order of trial: the first whose mark is one token of the vocabulary. No system role of its
+ * own: the system text opens the first user turn, as the families' authors do. */
 static const struct {
     const char *name, *mark, *source;
 } builtins[] = {

@@ -50,6 +50,8 @@ int rm_template_render(rm_template_output *out, const char *source, size_t sourc
     RM_ASSERT(memory != NULL || memory_bytes == 0);
     rm_tpl t = {.low = memory, .limits = *limits, .err = err, .memory_bytes = memory_bytes};
     t.high = t.low + memory_bytes;
+    if (source_bytes == 0) source = "";
+    if (json_bytes == 0) json = "";
     t.extra = extra;
     t.extra_count = extra_count;
     RM_TRY(read_variables(&t, json, json_bytes));

@@ -47,8 +47,8 @@ typedef struct rm_template_output {
 
 /* Renders source. Everything, the output too, comes from memory, which is never given back in
  * parts: out stays valid as long as memory, source, json and extra do. As a rule of thumb memory
- * takes 64 KiB, 12 times the source, 8 times the JSON and 3 times the output; what is not needed
- * is not touched.
+ * takes 64 KiB, 12 times the source, 16 times the JSON (3 times when it is long texts) and 4 times
+ * the output; what is not needed is not touched.
  * Errors: REMAT_E_FAILED. The message is one line; that of raise_exception() is the template's own
  * text and nothing else. */
 int rm_template_render(rm_template_output *out, const char *source, size_t source_bytes,

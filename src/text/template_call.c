@@ -99,6 +99,7 @@ int rm_tpl_want_builtin(const rm_tpl_builtin **out, rm_tpl *t, const rm_tpl_valu
                         const rm_tpl_builtin *(*find)(const rm_tpl_string *), const char *what) {
     const rm_tpl_string *s = NULL;
     RM_TRY(rm_tpl_want_string(&s, t, name, what));
+    RM_ASSERT(s != NULL);
     *out = find(s);
     if (*out != NULL) return REMAT_OK;
     char text[48];

@@ -294,7 +294,6 @@ static int f_from_json(ARGS) {
     UNUSED;
     const rm_tpl_string *s;
     RM_TRY(rm_tpl_want_string(&s, t, self, "from_json: its input"));
-    /* Read as if it came with the variables, whoever wrote it. */
     return rm_tpl_json_read(out, t, s, "from_json");
 }
 

@@ -111,6 +111,12 @@ static const rm_tpl_value *named(const rm_tpl_args *all, const char *name) {
     return NULL;
 }
 
+/* None, 0 and the like count as empty here. */
+static int items_of(rm_tpl_list **out, rm_tpl *t, const rm_tpl_value *v) {
+    const rm_tpl_value nothing = {.type = RM_TPL_UNDEFINED};
+    return rm_tpl_items(out, t, rm_tpl_truth(v) ? v : &nothing);
+}
+
 /* map('filter', arguments..) or map(attribute='a.b', default=x) */
 static int f_map(ARGS) {
     UNUSED;
@@ -118,7 +124,7 @@ static int f_map(ARGS) {
     const rm_tpl_value *attribute = named(all, "attribute"), *otherwise = named(all, "default");
     const rm_tpl_builtin *filter = NULL;
     const rm_tpl_args rest = after(all, 1);
-    RM_TRY(rm_tpl_items(&items, t, self));
+    RM_TRY(items_of(&items, t, self));
     if (all->count > 0)
         RM_TRY(rm_tpl_want_builtin(&filter, t, &all->at[0], rm_tpl_find_filter, "map: filter"));
     else if (attribute == NULL)
@@ -150,7 +156,7 @@ static int choose(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *self, const 
     if (all->count < skip) return rm_tpl_fail(t, "selectattr: which attribute?");
     if (all->count > skip)
         RM_TRY(rm_tpl_want_builtin(&test, t, &all->at[skip], rm_tpl_find_test, "test"));
-    RM_TRY(rm_tpl_items(&items, t, self));
+    RM_TRY(items_of(&items, t, self));
     RM_TRY(rm_tpl_list_new(&list, t, RM_TPL_STREAM, items->count));
     RM_TRY(rm_tpl_enter(t));
     for (uint32_t i = 0; i < list->cap && i < items->count; i++) {

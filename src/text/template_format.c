@@ -157,7 +157,7 @@ int rm_tpl_format_printf(rm_tpl_value *out, rm_tpl *t, const rm_tpl_string *s,
         }
         RM_TRY(put(t, &b, &v, &f, true));
     }
-    if (used < count && (many || args->type != RM_TPL_DICT))
+    if (used < count && (many || (args->type != RM_TPL_DICT && args->type != RM_TPL_LIST)))
         return rm_tpl_fail(t, "format: more values than places");
     return rm_tpl_build_end(out, t, &b);
 }
@@ -166,17 +166,17 @@ int rm_tpl_format_printf(rm_tpl_value *out, rm_tpl *t, const rm_tpl_string *s,
 
 /* Behind the colon: [[fill]align][sign][0][width][.precision][kind] */
 static int brace_spec(spec *f, rm_tpl *t, const rm_tpl_string *s) {
-    static const char aligns[] = "<>^=";
+    static const char aligns[4] = {'<', '>', '^', '='};
     size_t at = 0;
     uint32_t code;
     *f = (spec){.fill = " ", .fill_bytes = 1, .precision = -1};
     const size_t n = s->count > 0 ? rm_tpl_char(s->bytes, s->count, &code) : 0;
-    if (n > 0 && n < s->count && memchr(aligns, s->bytes[n], 4) != NULL) {
+    if (n > 0 && n < s->count && memchr(aligns, s->bytes[n], sizeof aligns) != NULL) {
         memcpy(f->fill, s->bytes, n);
         f->fill_bytes = n;
         f->align = s->bytes[n];
         at = n + 1;
-    } else if (n > 0 && memchr(aligns, s->bytes[0], 4) != NULL) {
+    } else if (n > 0 && memchr(aligns, s->bytes[0], sizeof aligns) != NULL) {
         f->align = s->bytes[at++];
     }
     if (at < s->count && (s->bytes[at] == '+' || s->bytes[at] == ' ' || s->bytes[at] == '-')) {

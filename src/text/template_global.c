@@ -52,6 +52,7 @@ static int g_raise_exception(ARGS) {
         memcpy(text + n, odd ? " " : s->bytes + at, odd ? 1 : length);
         n += odd ? 1 : length;
     }
+    if (n == 0) return rm_tpl_fail(t, "raise_exception() has no message");
     return rm_fail(t->err, REMAT_E_FAILED, "%.*s", (int)n, text);
 }
 

@@ -3,14 +3,16 @@
 
 #include <stdio.h>
 
-__attribute__((format(printf, 2, 3))) int rm_tpl_fail(rm_tpl *t, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) void rm_tpl_fail_write(rm_tpl *t, const char *fmt, ...) {
     char why[200];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    if (t->line == 0) return rm_fail(t->err, REMAT_E_FAILED, "template: %s", why);
-    return rm_fail(t->err, REMAT_E_FAILED, "template line %u: %s", (unsigned)t->line, why);
+    if (t->line == 0)
+        (void)rm_fail(t->err, REMAT_E_FAILED, "template: %s", why);
+    else
+        (void)rm_fail(t->err, REMAT_E_FAILED, "template line %u: %s", (unsigned)t->line, why);
 }
 
 int rm_tpl_no_steps(rm_tpl *t) {

@@ -76,12 +76,7 @@ static int split_space(rm_tpl *t, rm_tpl_list *list, const rm_tpl_string *s, int
         c = ' ';
         if (at < s->count) n = rm_tpl_char(s->bytes + at, s->count - at, &c);
         if (!rm_tpl_is_space(c)) {
-            if (at == from && most == 0) { /* the rest, but for white space at its end */
-                rm_tpl_value rest;
-                RM_TRY(rm_tpl_part(&rest, t, s, from, s->count));
-                RM_TRY(rm_tpl_strip(&rest, t, rest.s, NULL, false, true));
-                return rm_tpl_list_add(t, list, &rest);
-            }
+            if (at == from && most == 0) return add_part(t, list, s, from, s->count); /* the rest */
             continue;
         }
         if (at > from) {
@@ -93,7 +88,7 @@ static int split_space(rm_tpl *t, rm_tpl_list *list, const rm_tpl_string *s, int
     return REMAT_OK;
 }
 
-/* The same from the right, into a list that is turned around after. */
+/* The same from the right: all words, then those on the left back into one piece. */
 static int rsplit_space(rm_tpl *t, rm_tpl_list *list, const rm_tpl_string *s, int64_t most) {
     rm_tpl_list *words;
     RM_TRY(rm_tpl_list_new(&words, t, RM_TPL_PLAIN, 0));
@@ -105,8 +100,7 @@ static int rsplit_space(rm_tpl *t, rm_tpl_list *list, const rm_tpl_string *s, in
         const char *end =
             kept > 0 ? words->items[words->count - kept].s->bytes : s->bytes + s->count;
         RM_TRY(rm_tpl_part(&head, t, s, 0, (size_t)(end - s->bytes)));
-        RM_TRY(rm_tpl_strip(&head, t, head.s, NULL, true, true));
-        /* Only the left side of the head keeps what it had. */
+        RM_TRY(rm_tpl_strip(&head, t, head.s, NULL, false, true));
         RM_TRY(rm_tpl_list_add(t, list, &head));
     }
     for (uint32_t i = words->count - kept; i < words->count; i++)
@@ -472,7 +466,7 @@ static int s_zfill(ARGS) {
     static const rm_tpl_string zero = {.bytes = "0", .count = 1};
     const rm_tpl_string *s = self->s;
     const size_t sign = s->count > 0 && (s->bytes[0] == '-' || s->bytes[0] == '+');
-    rm_tpl_value head, digits, width = a[0];
+    rm_tpl_value head, digits, width;
     int64_t n;
     RM_TRY(rm_tpl_want_int(&n, t, &a[0], "the width"));
     width = rm_tpl_int(n > INT64_MIN ? n - (int64_t)sign : n);

@@ -292,6 +292,8 @@ static int arith_float(rm_tpl_value *out, rm_tpl *t, uint8_t op, double a, doubl
     default:
         RM_ASSERT(op == RM_TOK_POW);
         r = pow(a, b);
+        if (isnan(r) && !isnan(a) && !isnan(b))
+            return rm_tpl_fail(t, "a root of a negative number");
     }
     *out = rm_tpl_float(r);
     return REMAT_OK;

@@ -420,6 +420,7 @@ static int parse_run(rm_tpl_node **n, rm_parser *p, int strength) {
         item->a = operand;
         rm_node_append(&rest, item);
     }
+    RM_ASSERT(rest.first != NULL); /* the caller has seen an operator */
     run->b = rest.first;
     run->op = rest.first->op;
     run->count = rest.count;

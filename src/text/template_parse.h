@@ -1,4 +1,4 @@
-/* template_parse.h: what the two halves of the parser share: expressions, statements. Part: text. */
+/* template_parse.h: what the parsers of expressions and of statements share. Part: text. */
 #ifndef RM_TEXT_TEMPLATE_PARSE_H
 #define RM_TEXT_TEMPLATE_PARSE_H
 

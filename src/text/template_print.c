@@ -29,7 +29,7 @@ static size_t shortest(char out[40], double f) {
 
 /* "d.ddde+xx" as repr() shows it: plain from 1e-4 to below 1e16. */
 size_t rm_tpl_float_text(char out[32], double f) {
-    char text[40], digits[24];
+    char text[40] = "", digits[24] = "";
     if (isnan(f)) return (size_t)snprintf(out, 32, "nan");
     if (isinf(f)) return (size_t)snprintf(out, 32, f < 0 ? "-inf" : "inf");
     shortest(text, f);

@@ -8,7 +8,6 @@ static int parse_body(rm_tpl_node **out, rm_parser *p, const char *const *ends, 
 
 /* A body that has one end, which is taken along with the rest of its tag. */
 static int parse_block(rm_tpl_node **out, rm_parser *p, const char *end) {
-    RM_TRY(rm_parse_expect(p, RM_TOK_BLOCK_END));
     RM_TRY(parse_body(out, p, &end, 1));
     RM_TRY(rm_parse_next(p));
     return rm_parse_expect(p, RM_TOK_BLOCK_END);
@@ -23,7 +22,6 @@ static int parse_if(rm_tpl_node *n, rm_parser *p) {
         rm_tpl_node *branch;
         RM_TRY(rm_parse_node(&branch, p, RM_TPL_N_BRANCH));
         if (!otherwise) RM_TRY(rm_parse_tuple(&branch->a, p, false, NULL));
-        RM_TRY(rm_parse_expect(p, RM_TOK_BLOCK_END));
         RM_TRY(parse_body(&branch->b, p, otherwise ? ends + 2 : ends, otherwise ? 1 : 3));
         rm_node_append(&branches, branch);
         const bool last = rm_parse_is(p, "endif");
@@ -82,7 +80,6 @@ static int parse_for(rm_tpl_node *n, rm_parser *p) {
         RM_TRY(rm_parse_expression(&rest->a, p, true));
     }
     if (rm_parse_is(p, "recursive")) return rm_tpl_fail(p->t, "recursive loops are not supported");
-    RM_TRY(rm_parse_expect(p, RM_TOK_BLOCK_END));
     p->loops++;
     RM_TRY(parse_body(&rest->b, p, ends, 2));
     p->loops--;
@@ -238,12 +235,14 @@ static bool is_one_of(const rm_parser *p, const char *const *words, size_t count
     return false;
 }
 
-/* Up to the name in one of the end tags, which is not taken; without ends up to the end. */
+/* From the end of the tag that opens it up to the name in one of the end tags, which is not taken;
+ * without ends it is the whole template. */
 static int parse_body(rm_tpl_node **out, rm_parser *p, const char *const *ends, size_t end_count) {
     rm_node_list list = {0};
     rm_tpl_node *n;
     const uint32_t line = p->now.line;
     RM_TRY(rm_tpl_enter(p->t));
+    if (end_count > 0) RM_TRY(rm_parse_expect(p, RM_TOK_BLOCK_END));
     for (;;) {
         if (p->now.kind == RM_TOK_END) {
             if (end_count == 0) break;

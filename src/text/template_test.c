@@ -1,6 +1,8 @@
 /* template_test.c: what stands behind "is". Each sets a bool. */
 #include "text/template_impl.h"
 
+#include <math.h>
+
 #define ARGS                                                                                       \
     rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *self, const rm_tpl_value *a,                 \
         const rm_tpl_args *all
@@ -143,6 +145,11 @@ static int t_in(ARGS) {
 static int divides(rm_tpl_value *out, rm_tpl *t, const rm_tpl_value *self, int64_t by,
                    bool wanted) {
     int64_t i;
+    if (self->type == RM_TPL_FLOAT) {
+        const double rest = fmod(self->f, (double)by);
+        *out = rm_tpl_bool(wanted ? rest == 0 : fabs(rest) == 1);
+        return REMAT_OK;
+    }
     RM_TRY(rm_tpl_want_int(&i, t, self, "what is divided"));
     if (by == 0) return rm_tpl_fail(t, "division by 0");
     *out = rm_tpl_bool((by == -1 || i % by == 0) == wanted);

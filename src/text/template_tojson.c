@@ -32,10 +32,8 @@ static void put_char(const writer *w, const rm_tpl_string *s, size_t at, size_t 
         put_unit(w->b, c);
     } else if (!w->style->ascii || c < 0x7F) {
         rm_tpl_put_part(w->b, s, at, at + n);
-    } else if (c == RM_TPL_BAD_CHAR) {
-        put_unit(w->b, 0xFFFD);
-    } else if (c < 0x10000) {
-        put_unit(w->b, c);
+    } else if (c < 0x10000 || c == RM_TPL_BAD_CHAR) {
+        put_unit(w->b, c < 0x10000 ? c : 0xFFFD);
     } else {
         put_unit(w->b, 0xD800 + ((c - 0x10000) >> 10));
         put_unit(w->b, 0xDC00 + ((c - 0x10000) & 0x3FF));

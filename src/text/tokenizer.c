@@ -255,7 +255,6 @@ static int tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const c
     }
     const bool control = (flags & RM_TOKENIZE_SPECIAL) != 0;
     rm_ids ids = {.at = out, .cap = text_bytes + 2};
-    /* A text that begins with the token itself does not get a second one. */
     const bool bos = (flags & RM_TOKENIZE_BOS) != 0 && t->add_bos && t->bos != RM_TOKEN_NONE;
     const bool eos = (flags & RM_TOKENIZE_BOS) != 0 && t->add_eos && t->eos != RM_TOKEN_NONE;
     if (bos && !rm_ids_put(&ids, (uint32_t)t->bos)) return rm_ids_full(&ids, err);
@@ -275,7 +274,8 @@ static int tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const c
         at = found + length;
         while ((strip & RM_VOCAB_RSTRIP) != 0 && at < text_bytes && is_blank(text[at]))
             at++;
-        if (bos && found == 0 && id == (uint32_t)t->bos) continue;
+        if (bos && found == 0 && id == (uint32_t)t->bos && (flags & RM_TOKENIZE_ONE_BOS) != 0)
+            continue;
         if (!rm_ids_put(&ids, id)) return rm_ids_full(&ids, err);
     }
     if (eos && !rm_ids_put(&ids, (uint32_t)t->eos)) return rm_ids_full(&ids, err);

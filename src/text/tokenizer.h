@@ -19,6 +19,7 @@ enum {
     /* Flags of rm_tokenize(). */
     RM_TOKENIZE_SPECIAL = 1, /* control tokens in the text are recognized */
     RM_TOKENIZE_BOS = 2,     /* begin-of-text first, where the model wants one; end where it does */
+    RM_TOKENIZE_ONE_BOS = 4, /* with it: not a second one before a text that begins with it */
 };
 
 /* GGUF's numbers of token types. */

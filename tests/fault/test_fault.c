@@ -164,7 +164,7 @@ static void path_may_go_away(void) {
     free(mine);
 }
 
-/* --- carves -------------------------------------------------------------------------------------- */
+/* --- carves ----------------------------------------------------------------------------------- */
 
 /* Between opening and starting, the engine's ledger can be told to fail. */
 static void nth_carve_of_start_fails(void) {
@@ -286,7 +286,7 @@ static void nth_carve_of_a_part_fails(void) {
     free(p);
 }
 
-/* --- files that are no model --------------------------------------------------------------------- */
+/* --- files that are no model ------------------------------------------------------------------ */
 
 static void check_refused(const char *what, const char *file, int right) {
     const unsigned before = open_descriptors();
@@ -329,7 +329,7 @@ static void cut_files(void) {
     free(bytes);
 }
 
-/* --- wrong calls --------------------------------------------------------------------------------- */
+/* --- wrong calls ------------------------------------------------------------------------------ */
 
 typedef struct step_case {
     const char *what;

@@ -8,50 +8,22 @@
 #define RM_KC_MATMUL_H
 
 #include "kerncheck/kc_common.h"
+#include "weights.h"
 
-/* GGUF rows. extreme: every quant at its edge. */
+/* GGUF rows. extreme: every quant and every scale inside a block at its edge, of one kind in a
+ * row so that sums are as large as they get. */
 static void kc_weights(uint8_t *w, rm_format f, uint32_t rows, uint32_t k, int extreme) {
+    static const uint8_t edges[] = {0, 0xff, 0x80, 0x88, 0x7f};
     const rm_format_info *info = &rm_formats[f];
-    const size_t blocks = (size_t)rows * (k / info->gguf_k);
-    for (size_t b = 0; b < blocks; b++, w += info->gguf_bytes) {
+    const size_t row_blocks = k / info->gguf_k;
+    for (size_t b = 0; b < rows * row_blocks; b++, w += info->gguf_bytes) {
+        const uint8_t edge = edges[b / row_blocks % 5];
         for (size_t i = 0; i < info->gguf_bytes; i++)
-            w[i] = extreme ? (f == RM_Q8_0     ? 0x80
-                              : t_random() % 2 ? 0xff
-                                               : 0)
-                           : (uint8_t)t_random();
+            w[i] = !extreme ? (uint8_t)t_random() : t_random() % 50 ? edge : edges[t_random() % 5];
+        const int quantized = rm_formats[f].act != RM_ACT_F32;
         const float value = kc_random();
-        const uint16_t d = rm_f16_from_f32(f == RM_F16 ? value : value * 0.01f);
-        const uint16_t m = rm_f16_from_f32(kc_random() * 0.01f);
-        if (f == RM_F32) {
-            memcpy(w, &value, sizeof value);
-        } else {
-            memcpy(w, &d, sizeof d);
-            if (f == RM_Q4_1) memcpy(w + 2, &m, sizeof m);
-        }
-    }
-}
-
-/* Weight k of a GGUF row by the definition of its format. */
-static double kc_weight_at(const uint8_t *row, rm_format f, uint32_t k) {
-    const uint8_t *b = row + (size_t)(k / rm_formats[f].gguf_k) * rm_formats[f].gguf_bytes;
-    const uint32_t i = k % rm_formats[f].gguf_k;
-    uint16_t d, m;
-    float value;
-    memcpy(&d, b, sizeof d);
-    switch (f) {
-    case RM_F32:
-        memcpy(&value, b, sizeof value);
-        return value;
-    case RM_F16:
-        return rm_f16_to_f32(d);
-    case RM_Q8_0:
-        return (double)rm_f16_to_f32(d) * (int8_t)b[2 + i];
-    case RM_Q4_0:
-        return (double)rm_f16_to_f32(d) * ((i < 16 ? b[2 + i] & 15 : b[2 + i - 16] >> 4) - 8);
-    default:
-        memcpy(&m, b + 2, sizeof m);
-        return (double)rm_f16_to_f32(d) * (i < 16 ? b[4 + i] & 15 : b[4 + i - 16] >> 4) +
-               (double)rm_f16_to_f32(m);
+        w_set_scales(f, w, quantized ? value * 0.01f : value, kc_random() * 0.01f);
+        if (f == RM_MXFP4 && t_random() % 8 == 0) w[0] = (uint8_t)(t_random() % 4);
     }
 }
 
@@ -78,19 +50,21 @@ enum { KC_STRIPS = 2, KC_STRIP = 1 }; /* results go to the second strip of two *
 /* ref against doubles. Allowed: half a step of the quantized activations, and roundings. */
 static void kc_against_doubles(rm_format f, const uint8_t *gguf, uint32_t outputs, const float *x,
                                const float *y, uint32_t row, uint32_t k) {
+    const uint32_t block = rm_act_block(rm_formats[f].act);
     for (uint32_t l = 0; l < RM_LANES; l++) {
         double sum = 0, size = 0, step = 0;
         for (uint32_t i = 0; l < outputs && i < k; i++) {
-            const double w = kc_weight_at(gguf + l * rm_gguf_row_bytes(f, k), f, i);
+            const double w = w_value(f, gguf + l * rm_gguf_row_bytes(f, k), i);
             float max = 0;
-            for (uint32_t j = i / 32 * 32; j < i / 32 * 32 + 32 && j < k; j++)
+            const uint32_t end = i / block * block + block;
+            for (uint32_t j = end - block; j < end && j < k; j++)
                 max = fmaxf(max, fabsf(x[j]));
             sum += w * (double)x[i];
             size += fabs(w * (double)x[i]);
             step += fabs(w) * (double)max / 254;
         }
         const double most =
-            (rm_formats[f].act == RM_ACT_Q8 ? step * 1.001 : 0) + size * 1e-5 + 1e-30;
+            (rm_formats[f].act != RM_ACT_F32 ? step * 1.001 : 0) + size * 1e-5 + 1e-30;
         if (!(fabs(sum - (double)y[l]) <= most))
             t_fail("%s k %u row %u lane %u: %g, by definition %g", rm_formats[f].name, k, row, l,
                    (double)y[l], sum);
@@ -107,9 +81,13 @@ static void kc_matmul_case(const rm_kernels *ref, const rm_kernels *set, rm_form
     float *x = kc_floats((size_t)rows * k), *want = kc_floats(out_floats);
     kc_weights(gguf, f, outputs, k, extreme);
     const int bad = rm_pack_strip(strip, f, gguf, outputs, k);
-    if (bad >= 0 && f != RM_F32 && f != RM_F16) t_fail("finite weights called bad: row %d", bad);
+    if (bad >= 0) t_fail("finite weights called bad: row %d", bad);
     for (size_t i = 0; i < (size_t)rows * k; i++)
-        x[i] = extreme ? (t_random() % 8 ? 1.0f : -1.0f) : kc_random();
+        x[i] = !extreme         ? kc_random()
+               : i / k % 3 == 0 ? 1.0f
+               : i / k % 3 == 1 ? -1.0f
+               : t_random() % 8 ? 1.0f
+                                : -1.0f;
     if (rows > 4) {
         x[(size_t)(rows - 2) * k + t_random() % k] = NAN;
         x[(size_t)(rows - 3) * k + t_random() % k] = INFINITY;
@@ -152,45 +130,83 @@ static void kc_matmul_case(const rm_kernels *ref, const rm_kernels *set, rm_form
 
 static void kc_matmul(const rm_kernels *ref, const rm_kernels *set, rm_format f) {
     static const uint32_t cuts[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 67};
-    static const uint32_t q_lengths[] = {32, 64, 96, 192, 576, 768, 800, 1536};
     static const uint32_t f_lengths[] = {1, 2, 5, 63, 64, 65, 128, 200, 256};
-    const uint32_t *lengths = rm_formats[f].act == RM_ACT_Q8 ? q_lengths : f_lengths;
-    const size_t n = rm_formats[f].act == RM_ACT_Q8 ? 8 : 9;
+    static const uint32_t q_lengths[] = {32, 64, 96, 192, 576, 768, 800, 1536};
+    static const uint32_t k_lengths[] = {256, 512, 768, 1536, 2304};
+    const rm_act_kind kind = rm_formats[f].act;
+    const uint32_t *lengths = kind == RM_ACT_F32   ? f_lengths
+                              : kind == RM_ACT_Q8K ? k_lengths
+                                                   : q_lengths;
+    const size_t n = kind == RM_ACT_F32 ? 9 : kind == RM_ACT_Q8K ? 5 : 8;
     const size_t all = sizeof cuts / sizeof *cuts;
     for (size_t i = 0; i < n; i++) {
         kc_matmul_case(ref, set, f, lengths[i], 67, 0, cuts, all);
         kc_matmul_case(ref, set, f, lengths[i], 35, 1, cuts, all);
     }
     static const uint32_t whole[] = {512, 129};
-    kc_matmul_case(ref, set, f, 192, 512, 0, whole, 2);
+    kc_matmul_case(ref, set, f, kind == RM_ACT_Q8K ? 256 : 192, 512, 0, whole, 2);
 }
 
-static void check_matmul_f32(const rm_kernels *ref, const rm_kernels *set) {
-    kc_matmul(ref, set, RM_F32);
+#define KC_MATMUL(name, f)                                                                         \
+    static void check_matmul_##name(const rm_kernels *ref, const rm_kernels *set) {                \
+        kc_matmul(ref, set, f);                                                                    \
+    }
+
+KC_MATMUL(f32, RM_F32)
+KC_MATMUL(f16, RM_F16)
+KC_MATMUL(q8_0, RM_Q8_0)
+KC_MATMUL(q4_0, RM_Q4_0)
+KC_MATMUL(q4_1, RM_Q4_1)
+KC_MATMUL(bf16, RM_BF16)
+KC_MATMUL(q5_0, RM_Q5_0)
+KC_MATMUL(q5_1, RM_Q5_1)
+KC_MATMUL(iq4_nl, RM_IQ4_NL)
+KC_MATMUL(mxfp4, RM_MXFP4)
+KC_MATMUL(q2_k, RM_Q2_K)
+KC_MATMUL(q3_k, RM_Q3_K)
+KC_MATMUL(q4_k, RM_Q4_K)
+KC_MATMUL(q5_k, RM_Q5_K)
+KC_MATMUL(q6_k, RM_Q6_K)
+KC_MATMUL(iq4_xs, RM_IQ4_XS)
+
+static int kc_same_acts(const rm_acts *x, const rm_acts *y) {
+    const size_t values = (size_t)x->row_count * x->k_count,
+                 blocks = values / rm_act_block(x->kind);
+    if (x->kind == RM_ACT_F32) return kc_differ(x->f, y->f, values) == values;
+    if (memcmp(x->q, y->q, values) != 0 || kc_differ(x->d, y->d, blocks) < blocks) return 0;
+    if (x->kind == RM_ACT_Q8K)
+        return memcmp(x->sums, y->sums, blocks * RM_SUMS * sizeof *x->sums) == 0;
+    return memcmp(x->neg_sum, y->neg_sum, blocks * sizeof *x->neg_sum) == 0 &&
+           kc_differ(x->ds, y->ds, blocks) == blocks;
 }
-static void check_matmul_f16(const rm_kernels *ref, const rm_kernels *set) {
-    kc_matmul(ref, set, RM_F16);
-}
-static void check_matmul_q8_0(const rm_kernels *ref, const rm_kernels *set) {
-    kc_matmul(ref, set, RM_Q8_0);
-}
-static void check_matmul_q4_0(const rm_kernels *ref, const rm_kernels *set) {
-    kc_matmul(ref, set, RM_Q4_0);
-}
-static void check_matmul_q4_1(const rm_kernels *ref, const rm_kernels *set) {
-    kc_matmul(ref, set, RM_Q4_1);
+
+/* The sums of blocks of 256 are what the bytes add up to. */
+static void kc_sums_hold(const rm_acts *x, uint32_t row, uint32_t first, uint32_t count) {
+    const uint32_t group = row / 16 * 16, n = rm_group_rows(x->row_count, group);
+    for (uint32_t sb = first / 256; sb * 256 < first + count; sb++) {
+        const size_t at = (size_t)group * (x->k_count / 256) + sb * n + row % 16;
+        int sums[RM_SUMS] = {0};
+        for (uint32_t k = sb * 256; k < sb * 256 + 256; k++) {
+            const size_t in_group = (k / 64 * n + row % 16) * 64 + k % 64;
+            const int q = x->q[(size_t)group * x->k_count + in_group];
+            sums[k % 256 / 16] += q;
+            sums[16 + k % 256 / 32] += q;
+        }
+        for (int i = 0; i < RM_SUMS; i++)
+            if (x->sums[at * RM_SUMS + (size_t)i] != sums[i]) t_fail("sum %d of block %u", i, sb);
+    }
 }
 
 /* Whole views are compared, so that a byte beside the part to write is seen as well. */
 static void check_act_put(const rm_kernels *ref, const rm_kernels *set) {
-    static const uint32_t ks[] = {32, 64, 96, 160, 192, 1, 31, 33, 65, 100, 576};
-    for (int round = 0; round < 400; round++) {
+    static const uint32_t ks[] = {32, 64, 96, 160, 192, 1, 31, 33, 65, 100, 576, 256, 512, 700};
+    for (int round = 0; round < 600; round++) {
         const rm_act_kind kind = (rm_act_kind)(t_random() % RM_ACT_COUNT);
         const uint32_t k = ks[t_random() % (sizeof ks / sizeof *ks)];
-        const uint32_t rows = 1 + (uint32_t)(t_random() % 35);
-        const uint32_t row = (uint32_t)(t_random() % rows);
-        const uint32_t first = (uint32_t)(t_random() % rm_pad_k(k)) / 64 * 64;
-        const uint32_t full = (k - first) / 64 * 64;
+        const uint32_t rows = 1 + (uint32_t)(t_random() % 35), row = (uint32_t)t_random() % rows;
+        const uint32_t unit = kind == RM_ACT_Q8K ? 256 : 64, block = rm_act_block(kind);
+        const uint32_t first = (uint32_t)(t_random() % rm_pad_k(k)) / unit * unit;
+        const uint32_t full = (k - first) / unit * unit;
         const uint32_t count = t_random() % 2 && full > 0 ? full : k - first;
         const size_t bytes = rm_acts_bytes(kind, rows, k);
         const kc_room a = kc_take(bytes), b = kc_take(bytes);
@@ -201,21 +217,17 @@ static void check_act_put(const rm_kernels *ref, const rm_kernels *set) {
         ref->act_put(&x, row, first, count, f);
         set->act_put(&y, row, first, count, f);
         if (!kc_guards_hold(b)) t_fail("writes outside");
-        const size_t blocks = (size_t)rows * x.k_count / 32;
-        const int same = kind == RM_ACT_F32 ? kc_differ(x.f, y.f, blocks * 32) == blocks * 32
-                                            : memcmp(x.q, y.q, blocks * 32) == 0 &&
-                                                  memcmp(x.neg_sum, y.neg_sum, blocks * 4) == 0 &&
-                                                  kc_differ(x.d, y.d, blocks) == blocks &&
-                                                  kc_differ(x.ds, y.ds, blocks) == blocks;
-        if (!same) t_fail("kind %d rows %u row %u k %u + %u", kind, rows, row, first, count);
-        for (uint32_t i = 0; ref == set && kind == RM_ACT_Q8 && i < count; i++) {
+        if (!kc_same_acts(&x, &y))
+            t_fail("kind %d rows %u row %u k %u + %u", kind, rows, row, first, count);
+        for (uint32_t i = 0; ref == set && kind != RM_ACT_F32 && i < count; i++) {
             /* within half a step of the value, in the layout that formats.h draws */
             const uint32_t group = row / 16 * 16, n = rm_group_rows(rows, group), p = first + i;
-            const float d = x.d[(size_t)group * (x.k_count / 32) + p / 32 * n + row % 16];
+            const float d = x.d[(size_t)group * (x.k_count / block) + p / block * n + row % 16];
             const int8_t q = x.q[(size_t)group * x.k_count + (p / 64 * n + row % 16) * 64 + p % 64];
             if (d == d && !(fabsf(f[i] - d * q) <= d * 0.5001f + 0x1p-100f))
                 t_fail("%a became %d * %a", (double)f[i], q, (double)d);
         }
+        if (ref == set && kind == RM_ACT_Q8K) kc_sums_hold(&x, row, first, count);
     }
 }
 

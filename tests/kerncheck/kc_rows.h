@@ -58,7 +58,7 @@ static double kc_gelu(double g) {
     return 0.5 * g * (1 + tanh(0.79788456080286536 * (g + 0.044715 * g * g * g)));
 }
 
-/* bound: of the relative error; absolute below 1e-32, and for gelu's tail, where 1 + tanh cancels. */
+/* bound: of the relative error; absolute below 1e-32 and in gelu's tail, where 1 + tanh cancels. */
 static void kc_check_gated(kc_gated_fn *ref, kc_gated_fn *set, double (*exact)(double),
                            double bound) {
     KC_FOR_LENGTHS(n) {

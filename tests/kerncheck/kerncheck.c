@@ -18,7 +18,7 @@
 
 /* --- what is timed: ordinary numbers, sizes of a small model ------------------------------- */
 
-enum { ROWS = 512, K = 576, N = 1536, DIM = 64, LOGITS = 49152 };
+enum { ROWS = 512, K = 768, N = 1536, DIM = 64, LOGITS = 49152 };
 
 typedef struct bench {
     float *a, *b, *c;
@@ -40,7 +40,7 @@ static bench bench_make(rm_format f) {
     b.page = kc_take(rm_page_bytes(RM_KV_F16, DIM)).at;
     memset(b.page, 0, rm_page_bytes(RM_KV_F16, DIM));
     b.strip = kc_take(rm_strip_bytes(f, K)).at;
-    memset(b.strip, 0x11, rm_strip_bytes(f, K)); /* scales are small normal halves */
+    memset(b.strip, 0x11, rm_strip_bytes(f, K)); /* scales are small normal numbers */
     b.scratch = kc_take(rm_attn_scratch_bytes(DIM) + RM_MATMUL_SCRATCH).at;
     void *memory = kc_take(rm_acts_bytes(rm_formats[f].act, ROWS, K)).at;
     memset(memory, 0, rm_acts_bytes(rm_formats[f].act, ROWS, K));
@@ -52,21 +52,28 @@ static bench bench_make(rm_format f) {
 static void time_matmul(const rm_kernels *set, bench *b, rm_format f) {
     set->matmul[f](&b->y, 0, b->strip, &b->x, b->scratch);
 }
-static void time_f32(const rm_kernels *set, bench *b) {
-    time_matmul(set, b, RM_F32);
-}
-static void time_f16(const rm_kernels *set, bench *b) {
-    time_matmul(set, b, RM_F16);
-}
-static void time_q8_0(const rm_kernels *set, bench *b) {
-    time_matmul(set, b, RM_Q8_0);
-}
-static void time_q4_0(const rm_kernels *set, bench *b) {
-    time_matmul(set, b, RM_Q4_0);
-}
-static void time_q4_1(const rm_kernels *set, bench *b) {
-    time_matmul(set, b, RM_Q4_1);
-}
+#define TIME(name, f)                                                                              \
+    static void time_##name(const rm_kernels *set, bench *b) {                                     \
+        time_matmul(set, b, f);                                                                    \
+    }
+
+TIME(f32, RM_F32)
+TIME(f16, RM_F16)
+TIME(q8_0, RM_Q8_0)
+TIME(q4_0, RM_Q4_0)
+TIME(q4_1, RM_Q4_1)
+TIME(bf16, RM_BF16)
+TIME(q5_0, RM_Q5_0)
+TIME(q5_1, RM_Q5_1)
+TIME(iq4_nl, RM_IQ4_NL)
+TIME(mxfp4, RM_MXFP4)
+TIME(q2_k, RM_Q2_K)
+TIME(q3_k, RM_Q3_K)
+TIME(q4_k, RM_Q4_K)
+TIME(q5_k, RM_Q5_K)
+TIME(q6_k, RM_Q6_K)
+TIME(iq4_xs, RM_IQ4_XS)
+
 static void time_act_put(const rm_kernels *set, bench *b) {
     set->act_put(&b->x, 0, 0, K, b->a);
 }
@@ -120,7 +127,9 @@ static void time_all_finite(const rm_kernels *set, bench *b) {
 
 /* One row per pointer of rm_kernels: a pointer without a row here fails the lint. work: floating
  * or integer operations of a timed call, 0 where only the time is of interest. */
-#define MATMUL(f) offsetof(rm_kernels, matmul) + (f) * sizeof(rm_matmul_fn *)
+#define MATMUL(name, f)                                                                            \
+    check_matmul_##name, time_##name, 2.0 * ROWS * 16 * K,                                         \
+        offsetof(rm_kernels, matmul) + (f) * sizeof(rm_matmul_fn *), f
 #define ROW(name) offsetof(rm_kernels, name), RM_F32
 static const struct {
     const char *name;
@@ -130,11 +139,22 @@ static const struct {
     size_t pointer;
     rm_format format;
 } kernels[] = {
-    {"matmul_f32", check_matmul_f32, time_f32, 2.0 * ROWS * 16 * K, MATMUL(RM_F32), RM_F32},
-    {"matmul_f16", check_matmul_f16, time_f16, 2.0 * ROWS * 16 * K, MATMUL(RM_F16), RM_F16},
-    {"matmul_q8_0", check_matmul_q8_0, time_q8_0, 2.0 * ROWS * 16 * K, MATMUL(RM_Q8_0), RM_Q8_0},
-    {"matmul_q4_0", check_matmul_q4_0, time_q4_0, 2.0 * ROWS * 16 * K, MATMUL(RM_Q4_0), RM_Q4_0},
-    {"matmul_q4_1", check_matmul_q4_1, time_q4_1, 2.0 * ROWS * 16 * K, MATMUL(RM_Q4_1), RM_Q4_1},
+    {"matmul_f32", MATMUL(f32, RM_F32)},
+    {"matmul_f16", MATMUL(f16, RM_F16)},
+    {"matmul_q8_0", MATMUL(q8_0, RM_Q8_0)},
+    {"matmul_q4_0", MATMUL(q4_0, RM_Q4_0)},
+    {"matmul_q4_1", MATMUL(q4_1, RM_Q4_1)},
+    {"matmul_bf16", MATMUL(bf16, RM_BF16)},
+    {"matmul_q5_0", MATMUL(q5_0, RM_Q5_0)},
+    {"matmul_q5_1", MATMUL(q5_1, RM_Q5_1)},
+    {"matmul_iq4_nl", MATMUL(iq4_nl, RM_IQ4_NL)},
+    {"matmul_mxfp4", MATMUL(mxfp4, RM_MXFP4)},
+    {"matmul_q2_k", MATMUL(q2_k, RM_Q2_K)},
+    {"matmul_q3_k", MATMUL(q3_k, RM_Q3_K)},
+    {"matmul_q4_k", MATMUL(q4_k, RM_Q4_K)},
+    {"matmul_q5_k", MATMUL(q5_k, RM_Q5_K)},
+    {"matmul_q6_k", MATMUL(q6_k, RM_Q6_K)},
+    {"matmul_iq4_xs", MATMUL(iq4_xs, RM_IQ4_XS)},
     {"act_put", check_act_put, time_act_put, 0, offsetof(rm_kernels, act_put), RM_Q8_0},
     {"rms_norm", check_rms_norm, time_rms_norm, 0, ROW(rms_norm)},
     {"swiglu", check_swiglu, time_swiglu, 0, ROW(swiglu)},

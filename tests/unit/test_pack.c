@@ -1,8 +1,7 @@
 /* test_pack.c: half precision, strips, and where activations and results lie. */
 #include "harness.h"
 #include "kernels/formats.h"
-
-#include <math.h>
+#include "weights.h"
 
 static float f32_of(uint32_t u) {
     float f;
@@ -54,7 +53,8 @@ static void halves_round_to_nearest_even(void) {
 static void types_have_names(void) {
     for (int f = 0; f < RM_FORMAT_COUNT; f++)
         EXPECT_EQ_U64(rm_format_of_gguf(rm_formats[f].gguf_type), (uint64_t)f);
-    EXPECT_EQ_U64(rm_format_of_gguf(12), RM_FORMAT_COUNT);
+    EXPECT_EQ_U64(rm_format_of_gguf(12), RM_Q4_K);
+    EXPECT_EQ_U64(rm_format_of_gguf(16), RM_FORMAT_COUNT);
     EXPECT_EQ_U64(rm_format_of_gguf(0xffffffff), RM_FORMAT_COUNT);
     EXPECT(strcmp(rm_gguf_type_name(12), "Q4_K") == 0);
     EXPECT(strcmp(rm_gguf_type_name(8), "Q8_0") == 0);
@@ -64,7 +64,7 @@ static void types_have_names(void) {
 
 /* --- strips -------------------------------------------------------------------------------- */
 
-enum { K_MAX = 320, ROW_BYTES_MAX = K_MAX * 4 };
+enum { K_MAX = 1024, ROW_BYTES_MAX = K_MAX * 4 };
 
 static uint8_t rows[16 * ROW_BYTES_MAX];
 static _Alignas(64) uint8_t strip[(K_MAX + 64) * 16 * 4];
@@ -81,37 +81,7 @@ static void make_rows(rm_format f, uint32_t count, uint32_t k) {
         const float value = (float)(t_random() % 2001) * 0.001f - 1;
         for (size_t i = 0; i < info->gguf_bytes; i++)
             at[i] = (uint8_t)t_random();
-        if (f == RM_F32)
-            memcpy(at, &value, sizeof value);
-        else
-            put_u16(at, rm_f16_from_f32(value));
-        if (f == RM_Q4_1) put_u16(at + 2, rm_f16_from_f32(value * 0.5f));
-    }
-}
-
-/* By the definition of the format, in float: one rounding at most. */
-static float value_at(rm_format f, uint32_t row, uint32_t k_count, uint32_t k) {
-    const rm_format_info *info = &rm_formats[f];
-    const uint8_t *b =
-        rows + row * rm_gguf_row_bytes(f, k_count) + k / info->gguf_k * info->gguf_bytes;
-    const uint32_t i = k % info->gguf_k;
-    uint16_t d, m;
-    float value;
-    memcpy(&d, b, sizeof d);
-    memcpy(&m, b + 2, sizeof m);
-    const float scale = rm_f16_to_f32(d);
-    switch (f) {
-    case RM_F32:
-        memcpy(&value, b, sizeof value);
-        return value;
-    case RM_F16:
-        return scale;
-    case RM_Q8_0:
-        return (float)(int8_t)b[2 + i] * scale;
-    case RM_Q4_0:
-        return (float)((i < 16 ? b[2 + i] & 15 : b[2 + i - 16] >> 4) - 8) * scale;
-    default:
-        return (float)(i < 16 ? b[4 + i] & 15 : b[4 + i - 16] >> 4) * scale + rm_f16_to_f32(m);
+        w_set_scales(f, at, value, value * 0.5f);
     }
 }
 
@@ -119,7 +89,8 @@ static void strips_give_rows_back(void) {
     for (int round = 0; round < 300; round++) {
         const rm_format f = (rm_format)(t_random() % RM_FORMAT_COUNT);
         const uint32_t step = rm_formats[f].gguf_k;
-        const uint32_t k = (1 + (uint32_t)(t_random() % (K_MAX / step))) * step;
+        const uint32_t most = step == 1 ? 320 : K_MAX / step;
+        const uint32_t k = (1 + (uint32_t)t_random() % most) * step;
         const uint32_t count = 1 + (uint32_t)(t_random() % 16);
         float out[K_MAX];
         make_rows(f, count, k);
@@ -130,7 +101,7 @@ static void strips_give_rows_back(void) {
         for (uint32_t row = 0; row < count; row++) {
             rm_unpack_row(out, f, strip, row, k);
             for (uint32_t i = 0; i < k; i++)
-                if (out[i] != value_at(f, row, k, i))
+                if (out[i] != (float)w_value(f, rows + row * rm_gguf_row_bytes(f, k), i))
                     t_fail("%s %u x %u, row %u k %u", rm_formats[f].name, count, k, row, i);
         }
     }
@@ -139,7 +110,8 @@ static void strips_give_rows_back(void) {
 /* Missing rows and k are zero bytes, so that a product with them is zero. */
 static void padding_is_zero(void) {
     for (int f = 0; f < RM_FORMAT_COUNT; f++) {
-        const uint32_t k = 32;
+        const bool super = rm_formats[f].act == RM_ACT_Q8K;
+        const uint32_t k = super ? 256 : 32;
         make_rows((rm_format)f, 3, k);
         memset(strip, 0xee, sizeof strip);
         EXPECT(rm_pack_strip(strip, (rm_format)f, rows, 3, k) == -1);
@@ -149,43 +121,79 @@ static void padding_is_zero(void) {
         for (size_t i = 0; i < all; i++)
             not_zero += strip[i] != 0;
         EXPECT(not_zero <= 3 * used);
-        float out[64];
+        float out[256];
         for (uint32_t lane = 3; lane < 16; lane++) {
             rm_unpack_row(out, (rm_format)f, strip, lane, k);
             for (uint32_t i = 0; i < k; i++)
                 EXPECT(out[i] == 0);
         }
+        if (super) continue; /* rows are whole blocks */
         rm_unpack_row(out, (rm_format)f, strip, 0, 64);
         for (uint32_t i = 32; i < 64; i++)
             EXPECT(out[i] == 0);
     }
 }
 
+/* Puts an infinity or a NaN into a block. */
+static void spoil(rm_format f, uint8_t *block, int kind) {
+    static const uint16_t bad16[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xffff};
+    static const uint16_t bad_bf16[] = {0x7f80, 0xff80, 0x7fc0, 0x7f81, 0xffff};
+    static const uint32_t bad32[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff};
+    unsigned at[2];
+    const unsigned n = w_scales(f, at);
+    if (f == RM_F32) memcpy(block, &bad32[kind % 5], 4);
+    if (f == RM_BF16) put_u16(block, bad_bf16[kind % 5]);
+    if (f == RM_MXFP4) *block = 255;
+    if (n > 0) put_u16(block + at[t_random() % n], bad16[kind % 5]);
+}
+
 static void bad_values_are_found(void) {
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 800; round++) {
         const rm_format f = (rm_format)(t_random() % RM_FORMAT_COUNT);
-        const uint32_t k = 96, count = 1 + (uint32_t)(t_random() % 16);
+        const uint32_t count = 1 + (uint32_t)(t_random() % 16), k = 768;
         const size_t row_bytes = rm_gguf_row_bytes(f, k);
         const uint32_t row = (uint32_t)(t_random() % count);
-        const size_t block = t_random() % (k / rm_formats[f].gguf_k) * rm_formats[f].gguf_bytes;
-        static const uint16_t bad16[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xffff};
-        static const uint32_t bad32[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
-                                         0xffffffff};
         make_rows(f, count, k);
-        uint8_t *at = rows + row * row_bytes + block;
-        if (f == RM_F32)
-            memcpy(at, &bad32[round % 5], 4);
-        else
-            put_u16(at + (f == RM_Q4_1 && t_random() % 2 ? 2 : 0), bad16[round % 5]);
-        if (row + 1 < count) { /* a later one does not hide it */
-            uint8_t *last = rows + (count - 1) * row_bytes;
-            if (f == RM_F32)
-                memcpy(last, &bad32[0], 4);
-            else
-                put_u16(last, 0x7c00);
-        }
+        const size_t block = t_random() % (k / rm_formats[f].gguf_k) * rm_formats[f].gguf_bytes;
+        spoil(f, rows + row * row_bytes + block, round);
+        if (row + 1 < count) spoil(f, rows + (count - 1) * row_bytes, 0); /* does not hide it */
         EXPECT_EQ_U64((uint64_t)rm_pack_strip(strip, f, rows, count, k), row);
     }
+}
+
+/* --- outside values ------------------------------------------------------------------------ */
+
+/* Answers of gguf-py: README.md in tests/golden. Per type 4 bytes of its number and 4 of the number
+ * of values, then the blocks of one row, then the values. Bit for bit. */
+static void values_are_those_of_the_reference(void) {
+    static uint8_t file[200 << 10];
+    static float out[4096];
+    FILE *in = fopen("tests/golden/quants.bin", "rb");
+    REQUIRE(in != NULL);
+    const size_t bytes = fread(file, 1, sizeof file, in);
+    fclose(in);
+    unsigned seen = 0;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t head[2];
+        REQUIRE(at + sizeof head <= bytes);
+        memcpy(head, file + at, sizeof head);
+        const rm_format f = rm_format_of_gguf(head[0]);
+        const uint32_t k = head[1];
+        REQUIRE(f != RM_FORMAT_COUNT && k <= K_MAX);
+        const uint8_t *row = file + at + sizeof head;
+        at += sizeof head + rm_gguf_row_bytes(f, k) + k * sizeof(float);
+        REQUIRE(at <= bytes);
+        EXPECT(rm_pack_strip(strip, f, row, 1, k) == -1);
+        rm_unpack_row(out, f, strip, 0, k);
+        for (uint32_t i = 0; i < k; i++) {
+            uint32_t got, want;
+            memcpy(&got, &out[i], sizeof got);
+            memcpy(&want, row + rm_gguf_row_bytes(f, k) + i * sizeof want, sizeof want);
+            if (got != want) t_fail("%s %u: %08x, not %08x", rm_formats[f].name, i, got, want);
+        }
+        seen |= 1u << f;
+    }
+    EXPECT_EQ_U64(seen, (1u << RM_FORMAT_COUNT) - 1);
 }
 
 /* --- activations and results ----------------------------------------------------------------- */
@@ -194,10 +202,12 @@ static void views_fit_their_bytes(void) {
     static _Alignas(64) char memory[1 << 18];
     for (int kind = 0; kind < RM_ACT_COUNT; kind++) {
         for (uint32_t n = 1; n < 40; n += 3) {
-            const uint32_t k = 1 + (uint32_t)(t_random() % 600), blocks = rm_pad_k(k) / 32 * n;
+            const uint32_t k = 1 + (uint32_t)(t_random() % 600),
+                           padded = rm_pad_k_of((rm_act_kind)kind, k);
+            const uint32_t blocks = padded / rm_act_block((rm_act_kind)kind) * n;
             const size_t bytes = rm_acts_bytes((rm_act_kind)kind, n, k);
             const rm_acts x = rm_acts_view(memory, (rm_act_kind)kind, n, k);
-            EXPECT_EQ_U64(x.k_count, rm_pad_k(k));
+            EXPECT_EQ_U64(x.k_count, padded);
             EXPECT_EQ_U64(x.row_count, n);
             if (kind == RM_ACT_F32) {
                 EXPECT(x.q == NULL && x.d == NULL && x.ds == NULL && x.neg_sum == NULL);
@@ -206,6 +216,12 @@ static void views_fit_their_bytes(void) {
             }
             EXPECT(x.f == NULL && (char *)x.q == memory);
             EXPECT((char *)x.d >= (char *)x.q + (size_t)n * x.k_count);
+            if (kind == RM_ACT_Q8K) {
+                EXPECT(x.ds == NULL && x.neg_sum == NULL && (uintptr_t)x.sums % 64 == 0);
+                EXPECT((char *)x.sums >= (char *)(x.d + blocks));
+                EXPECT((char *)(x.sums + blocks * RM_SUMS) <= memory + bytes);
+                continue;
+            }
             EXPECT(x.ds >= x.d + blocks && (char *)x.neg_sum >= (char *)(x.ds + blocks));
             EXPECT((char *)(x.neg_sum + blocks) <= memory + bytes);
             EXPECT((uintptr_t)x.d % 64 == 0 && (uintptr_t)x.ds % 64 == 0);
@@ -222,6 +238,8 @@ static void rows_of_views_are_groups(void) {
     EXPECT(v.q == x.q + 32 * 192 && v.d == x.d + 32 * 6 && v.ds == x.ds + 32 * 6);
     EXPECT(v.neg_sum == x.neg_sum + 32 * 6);
     EXPECT(w.q == x.q + 16 * 192 && w.row_count == 16);
+    const rm_acts k = rm_acts_view(memory, RM_ACT_Q8K, 50, 600), u = rm_acts_rows(&k, 32, 18);
+    EXPECT(u.q == k.q + 32 * 768 && u.d == k.d + 32 * 3 && u.sums == k.sums + 32 * 3 * RM_SUMS);
     const rm_acts f = rm_acts_view(memory, RM_ACT_F32, 50, 100);
     EXPECT(rm_acts_rows(&f, 48, 2).f == f.f + 48 * 128);
 }
@@ -253,6 +271,6 @@ static void results_do_not_overlap(void) {
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(halves_round_trip), T(halves_round_to_nearest_even),
                   T(types_have_names), T(strips_give_rows_back), T(padding_is_zero),
-                  T(bad_values_are_found), T(views_fit_their_bytes), T(rows_of_views_are_groups),
-                  T(results_do_not_overlap));
+                  T(bad_values_are_found), T(values_are_those_of_the_reference),
+                  T(views_fit_their_bytes), T(rows_of_views_are_groups), T(results_do_not_overlap));
 }

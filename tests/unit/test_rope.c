@@ -11,7 +11,7 @@
 #include <math.h>
 #include <unistd.h>
 
-/* --- toys ---------------------------------------------------------------------------------------- */
+/* --- toys ------------------------------------------------------------------------------------- */
 
 enum { TOP = 3, TOKENS_MAX = 128 };
 
@@ -112,7 +112,7 @@ static void toys_against_an_outside_engine(void) {
     }
 }
 
-/* --- frequencies --------------------------------------------------------------------------------- */
+/* --- frequencies ------------------------------------------------------------------------------ */
 
 static tiny_key text_key(const char *name, const char *text) {
     return (tiny_key){.name = name, .kind = TINY_TEXT, .text = text};
@@ -143,8 +143,8 @@ static int frequencies(double out[PAIRS], float *scale, const tiny_spec *spec, r
     const run_config c = run_config_default(64);
     const int status = engine_start(&e, path, &c, err);
     if (status == REMAT_OK) {
-        memcpy(out, e->model.rope_frequency, PAIRS * sizeof *out);
-        *scale = e->model.shape.rope_scale;
+        memcpy(out, e->model.rope[RM_ROPE_MAIN].frequency, PAIRS * sizeof *out);
+        *scale = e->model.rope[RM_ROPE_MAIN].scale;
     }
     remat_close(&e);
     close(fd);

@@ -63,7 +63,7 @@ static uint32_t greedy(void) {
     return best;
 }
 
-/* --- the slow sampler ---------------------------------------------------------------------------- */
+/* --- the slow sampler ------------------------------------------------------------------------- */
 
 typedef struct scored {
     uint32_t id;
@@ -203,7 +203,7 @@ static void shares_without_filters(void) {
     }
 }
 
-/* --- limits of the settings ---------------------------------------------------------------------- */
+/* --- limits of the settings ------------------------------------------------------------------- */
 
 static void expect_greedy(const remat_sampling *s, const char *what) {
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -331,7 +331,7 @@ static void seeds(void) {
     }
 }
 
-/* --- penalties and biases ------------------------------------------------------------------------ */
+/* --- penalties and biases --------------------------------------------------------------------- */
 
 static void windows_of_the_penalties(void) {
     draw_logits();

@@ -113,7 +113,7 @@ static void contradictions_are_named(void) {
         {number("llama.rope.dimension_count", 7), "rope.dimension_count"},
         {number("llama.vocab_size", 299), "vocab_size"},
         {number("llama.vocab_size", 301), "vocab_size"},
-        {number("llama.expert_count", 8), "expert_count"},
+        {number("llama.expert_count", 8), "expert_used_count"},
         {absent("llama.attention.layer_norm_rms_epsilon"), "layer_norm_rms_epsilon"},
         {real("llama.attention.layer_norm_rms_epsilon", -1), "layer_norm_rms_epsilon"},
         {(tiny_key){.name = "general.architecture", .kind = TINY_TEXT, .text = "mamba"}, "mamba"},

@@ -81,7 +81,8 @@ static void special_tokens(void) {
     fixture f;
     words(&f, true, true);
     IDS(&f, "the", RM_TOKENIZE_BOS, 1, SPthe); /* these models begin with one by default */
-    IDS(&f, "<s>the", RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL, 1, SPthe);
+    IDS(&f, "<s>the", RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL, 1, 1, SPthe);
+    IDS(&f, "<s>the", RM_TOKENIZE_BOS | RM_TOKENIZE_ONE_BOS | RM_TOKENIZE_SPECIAL, 1, SPthe);
     IDS(&f, "the</s>the", RM_TOKENIZE_SPECIAL, SPthe, 2, SPthe); /* a blank after a special token */
     IDS(&f, "<s>", 0, SP, LTs, GT);                              /* "<s>" never comes out of text */
     IDS(&f, "the<tag>the", 0, SPthe, TAG, SPthe);

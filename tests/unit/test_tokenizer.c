@@ -67,8 +67,10 @@ static void bos_and_eos(void) {
     expect_ids(&f, "", RM_TOKENIZE_BOS, "258 260");
     expect_ids(&f, "abc", RM_TOKENIZE_BOS, "258 257 260");
     expect_ids(&f, "abc", 0, "257");
-    expect_ids(&f, "<s>abc", RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL, "258 257 260"); /* one only */
-    expect_ids(&f, "<s><s>", RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL, "258 258 260");
+    const unsigned both = RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL;
+    expect_ids(&f, "<s>abc", both, "258 258 257 260");
+    expect_ids(&f, "<s>abc", both | RM_TOKENIZE_ONE_BOS, "258 257 260");
+    expect_ids(&f, "<s><s>", both | RM_TOKENIZE_ONE_BOS, "258 258 260");
     EXPECT(rm_token_is_end(f.t, U));
     fixture_close(&f);
     extra_vocabulary(&g); /* byte-level models do not begin with one unless they say so */

@@ -6,8 +6,9 @@
  * the other (16 registers).
  *
  * vpmaddubsw sums two products to 16 bits. 4-bit weights leave room for the 8 products of a block
- * that meet there (8 * 2 * 15 * 127 = 30480); vpmaddwd adds the pairs. 8-bit weights fit once
- * (2 * 128 * 127) when they are unsigned: |w| times x with the sign of w.
+ * that meet there (8 * 2 * 15 * 127 = 30480); vpmaddwd adds the pairs. 5-bit weights, and mxfp4's
+ * with 16 added, leave room for half of them (4 * 2 * 31 * 127 = 31496). 8-bit weights and iq4_nl's
+ * fit once (2 * 128 * 127) when they are unsigned: |w| times x with the sign of w.
  */
 #include "kernels/kernels_impl.h"
 
@@ -15,8 +16,8 @@
 
 enum {
     TILES = 4,  /* rows x halves: sums and results in 8 registers */
-    MANY = 16,  /* rows from which unpacking 4-bit weights to scratch pays */
-    F_ROWS = 3, /* f16, f32: 3 rows x 4 chains */
+    MANY = 16,  /* rows from which unpacking 4 and 5-bit weights to scratch pays */
+    F_ROWS = 3, /* f16, bf16, f32: 3 rows x 4 chains */
 };
 
 INLINE __m256i load(const void *p) {
@@ -45,52 +46,137 @@ INLINE __m256 scaled(__m256 acc, __m256 d, float xd, __m256i sum) {
     return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(xd)), _mm256_cvtepi32_ps(sum), acc);
 }
 
-/* --- blocks ------------------------------------------------------------------------------- */
+INLINE bool has_mins(rm_format f) {
+    return f == RM_Q4_1 || f == RM_Q5_1;
+}
 
-/* sum[r * halves + h] of 32 k of 8-bit weights. */
-INLINE void sums_q8(int rows, int halves, __m256i *sum, const uint8_t *w, const int8_t *q) {
-    const __m256i one = _mm256_set1_epi16(1);
-    UNROLL for (int t = 0; t < rows * halves; t++) sum[t] = _mm256_setzero_si256();
-    UNROLL for (int v = 0; v < 8; v++) {
-        UNROLL for (int h = 0; h < halves; h++) {
-            const __m256i b = load(w + 64 * v + 32 * h), size = _mm256_abs_epi8(b);
-            UNROLL for (int r = 0; r < rows; r++) {
-                const __m256i x = _mm256_sign_epi8(bcast32(q + r * 64 + 4 * v), b);
-                const __m256i pairs = _mm256_maddubs_epi16(size, x);
-                __m256i *s = &sum[r * halves + h];
-                *s = _mm256_add_epi32(*s, _mm256_madd_epi16(pairs, one));
-            }
-        }
+/* Weights are signed bytes. */
+INLINE bool is_signed(rm_format f) {
+    return f == RM_Q8_0 || f == RM_IQ4_NL;
+}
+
+/* Half h of the vectors v and v + 4 of a block. Unsigned and biased, but for the signed formats. */
+INLINE void pair(rm_format f, const rm_block_view *w, int v, size_t half, __m256i *lo,
+                 __m256i *hi) {
+    if (f == RM_Q8_0) {
+        *lo = load(w->q + 64 * v + 32 * half);
+        *hi = load(w->q + 64 * (v + 4) + 32 * half);
+        return;
+    }
+    const __m256i b = load(w->q + 64 * v + 32 * half);
+    *lo = low4(b);
+    *hi = high4(b);
+    if (f == RM_Q5_0 || f == RM_Q5_1) { /* bits v and 4 + v become bit 4 */
+        const __m256i h = load(w->h + 32 * half), bit = _mm256_set1_epi8(16);
+        *lo = _mm256_or_si256(*lo, _mm256_and_si256(_mm256_slli_epi16(h, 4 - v), bit));
+        *hi = _mm256_or_si256(*hi, _mm256_and_si256(_mm256_srli_epi16(h, v), bit));
+    }
+    if (f == RM_IQ4_NL || f == RM_MXFP4) {
+        const int8_t *table = f == RM_MXFP4 ? rm_table_mxfp4 : rm_table_iq4;
+        const __m128i t = _mm_add_epi8(_mm_loadu_si128((const __m128i *)(const void *)table),
+                                       _mm_set1_epi8(f == RM_MXFP4 ? 16 : 0));
+        *lo = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), *lo);
+        *hi = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), *hi);
     }
 }
 
-/* The same of 4-bit weights: nibbles, or (bytes) their unpacked form. */
-INLINE void sums_q4(int rows, int halves, bool bytes, __m256i *sum, const uint8_t *w,
-                    const int8_t *q) {
-    const __m256i one = _mm256_set1_epi16(1);
+/* Eight scales; mxfp4: 2^(e - 128), of which e = 0 and 1 are denormal. */
+INLINE __m256 scales(rm_format f, const rm_block_view *w, size_t half) {
+    if (f != RM_MXFP4) return load_f16(w->d + 8 * half);
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(w->e + 8 * half));
+    const __m256i e = _mm256_cvtepu8_epi32(bytes), one = _mm256_set1_epi32(1);
+    const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    const __m256i d = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(least, d, _mm256_cmpgt_epi32(e, one)));
+}
+
+/* --- blocks ------------------------------------------------------------------------------- */
+
+/* Half h of vectors v and v + 4: from the strip, or (bytes != NULL) from scratch. */
+INLINE void operands(rm_format f, const rm_block_view *w, const uint8_t *bytes, int v, size_t half,
+                     __m256i *lo, __m256i *hi) {
+    if (bytes == NULL) {
+        pair(f, w, v, half, lo, hi);
+    } else {
+        *lo = load(bytes + 64 * v + 32 * half);
+        *hi = load(bytes + 64 * (v + 4) + 32 * half);
+    }
+}
+
+/* |w| times x with the sign of w, 4 k of a lane. */
+INLINE __m256i signed4(__m256i w, __m256i size, const int8_t *x) {
+    const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast32(x), w));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+/* sum[r * halves + h] of 32 k, from half `half` on. */
+INLINE void sums_signed(int rows, int halves, rm_format f, __m256i *sum, const rm_block_view *w,
+                        const uint8_t *bytes, size_t half, const int8_t *q) {
+    UNROLL for (int t = 0; t < rows * halves; t++) sum[t] = _mm256_setzero_si256();
     UNROLL for (int v = 0; v < 4; v++) {
         UNROLL for (int h = 0; h < halves; h++) {
-            const __m256i b = load(w + 64 * v + 32 * h), lo = bytes ? b : low4(b);
-            const __m256i hi = bytes ? load(w + 64 * (v + 4) + 32 * h) : high4(b);
+            __m256i lo, hi;
+            operands(f, w, bytes, v, half + (size_t)h, &lo, &hi);
+            const __m256i lo_size = _mm256_abs_epi8(lo), hi_size = _mm256_abs_epi8(hi);
             UNROLL for (int r = 0; r < rows; r++) {
                 const int8_t *x = q + r * 64 + 4 * v;
                 __m256i *s = &sum[r * halves + h];
-                const __m256i a = _mm256_maddubs_epi16(lo, bcast32(x));
-                const __m256i c = _mm256_maddubs_epi16(hi, bcast32(x + 16));
-                *s = v == 0 ? _mm256_add_epi16(a, c) : _mm256_add_epi16(*s, _mm256_add_epi16(a, c));
+                *s = _mm256_add_epi32(*s, signed4(lo, lo_size, x));
+                *s = _mm256_add_epi32(*s, signed4(hi, hi_size, x + 16));
             }
         }
     }
-    UNROLL for (int t = 0; t < rows * halves; t++) sum[t] = _mm256_madd_epi16(sum[t], one);
 }
 
-/* q - 8: 8 * sum(x) goes. */
-INLINE void take_bias(int rows, int halves, __m256i *sum, const int32_t *neg_sum) {
+/* The same of 4-bit weights (both halves of k in one 16-bit sum) and of 5-bit weights (in two). */
+INLINE void sums_unsigned(int rows, int halves, rm_format f, __m256i *sum, const rm_block_view *w,
+                          const uint8_t *bytes, size_t half, const int8_t *q) {
+    const bool wide = f != RM_Q4_0 && f != RM_Q4_1;
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i high[TILES];
+    UNROLL for (int v = 0; v < 4; v++) {
+        UNROLL for (int h = 0; h < halves; h++) {
+            __m256i lo, hi;
+            operands(f, w, bytes, v, half + (size_t)h, &lo, &hi);
+            UNROLL for (int r = 0; r < rows; r++) {
+                const int8_t *x = q + r * 64 + 4 * v;
+                const int t = r * halves + h;
+                const __m256i a = _mm256_maddubs_epi16(lo, bcast32(x));
+                const __m256i c = _mm256_maddubs_epi16(hi, bcast32(x + 16));
+                if (wide) {
+                    sum[t] = v == 0 ? a : _mm256_add_epi16(sum[t], a);
+                    high[t] = v == 0 ? c : _mm256_add_epi16(high[t], c);
+                } else {
+                    const __m256i both = _mm256_add_epi16(a, c);
+                    sum[t] = v == 0 ? both : _mm256_add_epi16(sum[t], both);
+                }
+            }
+        }
+    }
+    UNROLL for (int t = 0; t < rows * halves; t++) {
+        sum[t] = _mm256_madd_epi16(sum[t], one);
+        if (wide) sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(high[t], one));
+    }
+}
+
+/* The weight is the stored one less a bias, 2^shift: that times sum(x) goes. */
+INLINE void take_bias(int rows, int halves, int shift, __m256i *sum, const int32_t *neg_sum) {
     UNROLL for (int r = 0; r < rows; r++) {
-        const __m256i bias = _mm256_slli_epi32(bcast32(neg_sum + r), 3);
+        const __m256i bias = _mm256_slli_epi32(bcast32(neg_sum + r), shift);
         UNROLL for (int h = 0; h < halves; h++) sum[r * halves + h] =
             _mm256_add_epi32(sum[r * halves + h], bias);
     }
+}
+
+INLINE void block_sums(int rows, int halves, rm_format f, __m256i *sum, const rm_block_view *w,
+                       const uint8_t *bytes, size_t half, const int8_t *q, const int32_t *neg_sum) {
+    if (is_signed(f)) {
+        sums_signed(rows, halves, f, sum, w, bytes, half, q);
+        return;
+    }
+    sums_unsigned(rows, halves, f, sum, w, bytes, half, q);
+    if (f == RM_Q4_0) take_bias(rows, halves, 3, sum, neg_sum);
+    if (f == RM_Q5_0 || f == RM_MXFP4) take_bias(rows, halves, 4, sum, neg_sum);
 }
 
 INLINE void add_block(int rows, int halves, bool mins, __m256 *acc, const __m256i *sum,
@@ -116,16 +202,12 @@ INLINE void few_rows(int rows, int halves, rm_format f, float *y, const void *st
         __m256i sum[TILES];
         __m256 d[2], m[2];
         if (half == 0) rm_ahead(w.q, w.bytes);
-        if (f == RM_Q8_0)
-            sums_q8(rows, halves, sum, w.q + 32 * half, q);
-        else
-            sums_q4(rows, halves, false, sum, w.q + 32 * half, q);
-        if (f == RM_Q4_0) take_bias(rows, halves, sum, x.neg_sum + at);
+        block_sums(rows, halves, f, sum, &w, NULL, half, q, x.neg_sum + at);
         UNROLL for (int h = 0; h < halves; h++) {
-            d[h] = load_f16(w.d + 8 * half + 8 * h);
-            m[h] = f == RM_Q4_1 ? load_f16(w.m + 8 * half + 8 * h) : d[h];
+            d[h] = scales(f, &w, half + (size_t)h);
+            m[h] = has_mins(f) ? load_f16(w.m + 8 * half + 8 * h) : d[h];
         }
-        add_block(rows, halves, f == RM_Q4_1, acc, sum, d, m, x.d + at, x.ds + at);
+        add_block(rows, halves, has_mins(f), acc, sum, d, m, x.d + at, x.ds + at);
     }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int h = 0; h < halves; h++)
         _mm256_storeu_ps(y + r * RM_LANES + 8 * half + 8 * h, acc[r * halves + h]);
@@ -151,21 +233,22 @@ INLINE void few(rm_format f, const rm_out *y, uint32_t strip, const void *strip_
     }
 }
 
-/* --- many rows of 4-bit weights: unpacked once ---------------------------------------------- */
+/* --- many rows of 4 and 5-bit weights: unpacked once ------------------------------------------ */
 
 INLINE void unpack_run(rm_format f, rm_unpacked *out, const void *strip, size_t first,
                        size_t count) {
     for (size_t i = 0; i < count; i++) {
         const rm_block_view w = rm_block_at(f, strip, first + i);
         rm_ahead(w.q, w.bytes);
-        UNROLL for (int v = 0; v < 4; v++) UNROLL for (int h = 0; h < 2; h++) {
-            const __m256i b = load(w.q + 64 * v + 32 * h);
-            _mm256_store_si256((__m256i *)(void *)(out[i].q[v] + 32 * h), low4(b));
-            _mm256_store_si256((__m256i *)(void *)(out[i].q[v + 4] + 32 * h), high4(b));
+        UNROLL for (int v = 0; v < 4; v++) UNROLL for (size_t h = 0; h < 2; h++) {
+            __m256i lo, hi;
+            pair(f, &w, v, h, &lo, &hi);
+            _mm256_store_si256((__m256i *)(void *)(out[i].q[v] + 32 * h), lo);
+            _mm256_store_si256((__m256i *)(void *)(out[i].q[v + 4] + 32 * h), hi);
         }
-        UNROLL for (int h = 0; h < 2; h++) {
-            _mm256_store_ps(out[i].d + 8 * h, load_f16(w.d + 8 * h));
-            if (f == RM_Q4_1) _mm256_store_ps(out[i].m + 8 * h, load_f16(w.m + 8 * h));
+        UNROLL for (size_t h = 0; h < 2; h++) {
+            _mm256_store_ps(out[i].d + 8 * h, scales(f, &w, h));
+            if (has_mins(f)) _mm256_store_ps(out[i].m + 8 * h, load_f16(w.m + 8 * h));
         }
     }
 }
@@ -180,11 +263,10 @@ INLINE void many_rows(int rows, rm_format f, float *y, const rm_unpacked *w, rm_
         const int8_t *q = x.q + kb / 2 * x.q_step + kb % 2 * 32;
         const size_t at = kb * x.step;
         const __m256 d = _mm256_load_ps(w[kb].d + 8 * half);
-        const __m256 m = f == RM_Q4_1 ? _mm256_load_ps(w[kb].m + 8 * half) : d;
+        const __m256 m = has_mins(f) ? _mm256_load_ps(w[kb].m + 8 * half) : d;
         __m256i sum[TILES];
-        sums_q4(rows, 1, true, sum, w[kb].q[0] + 32 * half, q);
-        if (f == RM_Q4_0) take_bias(rows, 1, sum, x.neg_sum + at);
-        add_block(rows, 1, f == RM_Q4_1, acc, sum, &d, &m, x.d + at, x.ds + at);
+        block_sums(rows, 1, f, sum, NULL, w[kb].q[0], half, q, x.neg_sum + at);
+        add_block(rows, 1, has_mins(f), acc, sum, &d, &m, x.d + at, x.ds + at);
     }
     UNROLL for (int r = 0; r < rows; r++) _mm256_storeu_ps(y + r * RM_LANES + 8 * half, acc[r]);
 }
@@ -219,23 +301,32 @@ static void matmul_q8_0(const rm_out *y, uint32_t strip, const void *strip_bytes
     few(RM_Q8_0, y, strip, strip_bytes, x);
 }
 
-static void matmul_q4_0(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                        void *scratch) {
-    if (x->row_count < MANY)
-        few(RM_Q4_0, y, strip, strip_bytes, x);
-    else
-        many(RM_Q4_0, y, strip, strip_bytes, x, scratch);
-}
+#define FORMAT(name, f)                                                                            \
+    static void matmul_##name(const rm_out *y, uint32_t strip, const void *strip_bytes,            \
+                              const rm_acts *x, void *scratch) {                                   \
+        if (x->row_count < MANY)                                                                   \
+            few(f, y, strip, strip_bytes, x);                                                      \
+        else                                                                                       \
+            many(f, y, strip, strip_bytes, x, scratch);                                            \
+    }
 
-static void matmul_q4_1(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
-                        void *scratch) {
-    if (x->row_count < MANY)
-        few(RM_Q4_1, y, strip, strip_bytes, x);
-    else
-        many(RM_Q4_1, y, strip, strip_bytes, x, scratch);
-}
+FORMAT(q4_0, RM_Q4_0)
+FORMAT(q4_1, RM_Q4_1)
+FORMAT(q5_0, RM_Q5_0)
+FORMAT(q5_1, RM_Q5_1)
+FORMAT(iq4_nl, RM_IQ4_NL)
+FORMAT(mxfp4, RM_MXFP4)
 
-/* --- f16 and f32 -------------------------------------------------------------------------- */
+/* --- f16, bf16 and f32 ------------------------------------------------------------------------ */
+
+/* 8 weights from index i on. */
+INLINE __m256 floats(rm_format f, const void *w, size_t i) {
+    const uint16_t *h = (const uint16_t *)w + i;
+    if (f == RM_F32) return _mm256_load_ps((const float *)w + i);
+    if (f == RM_F16) return load_f16(h);
+    const __m128i b = _mm_load_si128((const __m128i *)(const void *)h);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(b), 16));
+}
 
 /* Four chains of each row and half. */
 INLINE void float_rows(int rows, int halves, rm_format f, const rm_out *y, uint32_t strip,
@@ -246,13 +337,11 @@ INLINE void float_rows(int rows, int halves, rm_format f, const rm_out *y, uint3
     UNROLL for (int t = 0; t < rows * halves; t++) UNROLL for (int j = 0; j < 4; j++) c[t][j] =
         _mm256_setzero_ps();
     for (size_t k = 0; k < k_count; k += 4) {
-        const float *w32 = (const float *)strip_bytes + k * RM_LANES + 8 * half;
-        const uint16_t *w16 = (const uint16_t *)strip_bytes + k * RM_LANES + 8 * half;
-        if (halves == 2 && f == RM_F32) rm_ahead(w32, 256);
-        if (halves == 2 && f == RM_F16) rm_ahead(w16, 128);
+        const size_t bytes = f == RM_F32 ? 256 : 128; /* of 4 k */
+        if (halves == 2) rm_ahead((const char *)strip_bytes + k / 4 * bytes, bytes);
         UNROLL for (int j = 0; j < 4; j++) UNROLL for (int h = 0; h < halves; h++) {
-            const size_t at = (size_t)j * RM_LANES + 8 * (size_t)h;
-            const __m256 w = f == RM_F32 ? _mm256_load_ps(w32 + at) : load_f16(w16 + at);
+            const size_t at = (k + (size_t)j) * RM_LANES + 8 * (half + (size_t)h);
+            const __m256 w = floats(f, strip_bytes, at);
             UNROLL for (int r = 0; r < rows; r++) c[r * halves + h][j] = _mm256_fmadd_ps(
                 w, _mm256_broadcast_ss(xf + r * k_count + k + j), c[r * halves + h][j]);
         }
@@ -288,6 +377,12 @@ static void matmul_f16(const rm_out *y, uint32_t strip, const void *strip_bytes,
     matmul_f(RM_F16, y, strip, strip_bytes, x);
 }
 
+static void matmul_bf16(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
+                        void *scratch) {
+    (void)scratch;
+    matmul_f(RM_BF16, y, strip, strip_bytes, x);
+}
+
 void rm_kernels_init_avx2(rm_kernels *t) {
     t->name = "avx2";
     t->matmul[RM_F32] = matmul_f32;
@@ -295,4 +390,9 @@ void rm_kernels_init_avx2(rm_kernels *t) {
     t->matmul[RM_Q8_0] = matmul_q8_0;
     t->matmul[RM_Q4_0] = matmul_q4_0;
     t->matmul[RM_Q4_1] = matmul_q4_1;
+    t->matmul[RM_BF16] = matmul_bf16;
+    t->matmul[RM_Q5_0] = matmul_q5_0;
+    t->matmul[RM_Q5_1] = matmul_q5_1;
+    t->matmul[RM_IQ4_NL] = matmul_iq4_nl;
+    t->matmul[RM_MXFP4] = matmul_mxfp4;
 }

@@ -87,9 +87,54 @@ INLINE void quantize32(rm_acts *x, int8_t *q, size_t at, const float *f) {
     x->ds[at] = x->d[at] * (float)sum;
 }
 
+/* One block of 256; q: its first 64 bytes, the next are q_step further. */
+INLINE void quantize256(rm_acts *x, int8_t *q, size_t q_step, size_t at, const float *f) {
+    __m256i top = _mm256_setzero_si256();
+    for (int i = 0; i < RM_SUPER_K; i += 8)
+        top = _mm256_max_epu32(top, magnitude(_mm256_loadu_ps(f + i)));
+    float inverse;
+    x->d[at] = rm_quant_scale(&inverse, max8(top));
+    const __m256 inv = _mm256_set1_ps(inverse);
+    const __m256i all = _mm256_set1_epi32(inverse > 0 ? -1 : 0);
+    int16_t *sums = x->sums + at * RM_SUMS;
+    for (int b = 0; b < 8; b++, f += 32) {
+        __m256i i[4];
+        UNROLL for (int j = 0; j < 4; j++) i[j] = _mm256_and_si256(
+            all, _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(f + 8 * j), inv)));
+        const int32_t low = sum8(_mm256_add_epi32(i[0], i[1]));
+        const int32_t high = sum8(_mm256_add_epi32(i[2], i[3]));
+        const __m256i w =
+            _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
+        _mm256_storeu_si256(
+            (__m256i *)(void *)(q + (size_t)(b / 2) * q_step + b % 2 * 32),
+            _mm256_permutevar8x32_epi32(w, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+        sums[2 * b] = (int16_t)low;
+        sums[2 * b + 1] = (int16_t)high;
+        sums[16 + b] = (int16_t)(low + high);
+    }
+}
+
+static void act_put_q8k(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                        const float *f) {
+    const uint32_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
+    int8_t *q = rm_acts_q(x, row, k_first / 32);
+    size_t at = rm_acts_block(x, row, k_first / RM_SUPER_K);
+    uint32_t k = 0;
+    for (; k + RM_SUPER_K <= k_count; k += RM_SUPER_K, q += (size_t)n * RM_SUPER_K, at += n)
+        quantize256(x, q, (size_t)n * 64, at, f + k);
+    if (k == k_count) return;
+    float last[RM_SUPER_K] = {0};
+    memcpy(last, f + k, (k_count - k) * sizeof *f);
+    quantize256(x, q, (size_t)n * 64, at, last);
+}
+
 static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f) {
-    RM_DASSERT(k_first % RM_PACK_K == 0);
-    RM_DASSERT(k_first + rm_pad_k(k_count) <= x->k_count);
+    RM_DASSERT(k_first % rm_pad_k_of(x->kind, 1) == 0);
+    RM_DASSERT(k_first + rm_pad_k_of(x->kind, k_count) <= x->k_count);
+    if (x->kind == RM_ACT_Q8K) {
+        act_put_q8k(x, row, k_first, k_count, f);
+        return;
+    }
     if (x->kind == RM_ACT_F32) {
         float *out = x->f + (size_t)row * x->k_count + k_first;
         memcpy(out, f, k_count * sizeof *f);

@@ -11,7 +11,8 @@
  *               each 8 rows would take a seventh of them
  *
  * vpdpbusd takes unsigned weights. Where they are signed the stored byte is weight + bias, and the
- * integer sum starts at -bias * sum(x): 8 for q4_0, 128 for q8_0. Sums stay exact.
+ * integer sum starts at -bias * sum(x): 8 for q4_0, 16 for q5_0 and mxfp4, 128 for q8_0 and
+ * iq4_nl. Sums stay exact.
  */
 #include "kernels/kernels_impl.h"
 
@@ -20,7 +21,7 @@
 enum {
     ROWS = 8,   /* 8 rows x (sums of two blocks and the result) and weights fit 32 registers */
     MANY = 9,   /* rows from which unpacking to scratch pays (12: +5 to +18 %) */
-    F_ROWS = 6, /* f16, f32: 6 rows x 4 chains */
+    F_ROWS = 6, /* f16, bf16, f32: 6 rows x 4 chains */
 };
 
 INLINE __m512i load(const void *p) {
@@ -61,7 +62,55 @@ INLINE __m512i start_of(int shift, const int32_t *neg_sum) {
 }
 
 INLINE int shift_of(rm_format f) {
-    return f == RM_Q8_0 ? 7 : f == RM_Q4_0 ? 3 : 0;
+    return f == RM_Q8_0 || f == RM_IQ4_NL  ? 7
+           : f == RM_Q4_0                  ? 3
+           : f == RM_Q5_0 || f == RM_MXFP4 ? 4
+                                           : 0;
+}
+
+INLINE bool has_mins(rm_format f) {
+    return f == RM_Q4_1 || f == RM_Q5_1;
+}
+
+/* 16 levels plus the bias, in each quarter of a register. */
+INLINE __m512i levels(const int8_t *table, int bias) {
+    const __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+    return _mm512_broadcast_i32x4(_mm_add_epi8(t, _mm_set1_epi8((char)bias)));
+}
+
+/* Vectors v and v + 4 of a block: k = 4v .. and k = 16 + 4v .., unsigned. */
+INLINE void pair(rm_format f, const rm_block_view *w, int v, __m512i *lo, __m512i *hi) {
+    if (f == RM_Q8_0) {
+        const __m512i bias = _mm512_set1_epi8(-128);
+        *lo = _mm512_xor_si512(load(w->q + 64 * v), bias);
+        *hi = _mm512_xor_si512(load(w->q + 64 * (v + 4)), bias);
+        return;
+    }
+    const __m512i b = load(w->q + 64 * v);
+    *lo = low4(b);
+    *hi = high4(b);
+    if (f == RM_Q5_0 || f == RM_Q5_1) { /* bits v and 4 + v become bit 4; 0xf8: a | (b & c) */
+        const __m512i h = load(w->h), bit = _mm512_set1_epi8(16);
+        const __m512i up = _mm512_slli_epi16(h, (unsigned)(4 - v));
+        const __m512i down = _mm512_srli_epi16(h, (unsigned)v);
+        *lo = _mm512_ternarylogic_epi32(*lo, up, bit, 0xf8);
+        *hi = _mm512_ternarylogic_epi32(*hi, down, bit, 0xf8);
+    }
+    if (f == RM_IQ4_NL || f == RM_MXFP4) {
+        const __m512i t = f == RM_MXFP4 ? levels(rm_table_mxfp4, 16) : levels(rm_table_iq4, -128);
+        *lo = _mm512_shuffle_epi8(t, *lo);
+        *hi = _mm512_shuffle_epi8(t, *hi);
+    }
+}
+
+/* The scales; mxfp4: 2^(e - 128), of which e = 0 and 1 are denormal. */
+INLINE __m512 scales(rm_format f, const rm_block_view *w) {
+    if (f != RM_MXFP4) return load_f16(w->d);
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(const void *)w->e));
+    const __m512i one = _mm512_set1_epi32(1), least = _mm512_set1_epi32(0x200000);
+    const __m512i d = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+    const __mmask16 denormal = _mm512_cmple_epi32_mask(e, one);
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(d, denormal, least, e));
 }
 
 /* --- few rows: unpacked in registers ------------------------------------------------------- */
@@ -77,22 +126,16 @@ INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const r
         __m512i sum[ROWS];
         rm_ahead(w.q, w.bytes);
         UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x->neg_sum + at + r);
-        if (f == RM_Q8_0) {
-            UNROLL for (int v = 0; v < 8; v++) {
-                const __m512i b = _mm512_xor_si512(load(w.q + 64 * v), _mm512_set1_epi8(-128));
-                UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], b, q + r * 64 + 4 * v);
-            }
-        } else {
-            UNROLL for (int v = 0; v < 4; v++) {
-                const __m512i b = load(w.q + 64 * v), lo = low4(b), hi = high4(b);
-                UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], lo, q + r * 64 + 4 * v);
-                UNROLL for (int r = 0; r < rows; r++) sum[r] =
-                    dot4(sum[r], hi, q + r * 64 + 16 + 4 * v);
-            }
+        UNROLL for (int v = 0; v < 4; v++) {
+            __m512i lo, hi;
+            pair(f, &w, v, &lo, &hi);
+            UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], lo, q + r * 64 + 4 * v);
+            UNROLL for (int r = 0; r < rows; r++) sum[r] =
+                dot4(sum[r], hi, q + r * 64 + 16 + 4 * v);
         }
-        const __m512 d = load_f16(w.d);
+        const __m512 d = scales(f, &w);
         UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x->d[at + r], sum[r]);
-        if (f == RM_Q4_1) {
+        if (has_mins(f)) {
             const __m512 m = load_f16(w.m);
             UNROLL for (int r = 0; r < rows; r++) acc[r] =
                 _mm512_fmadd_ps(m, _mm512_set1_ps(x->ds[at + r]), acc[r]);
@@ -109,19 +152,13 @@ INLINE void unpack_run(rm_format f, rm_unpacked *out, const void *strip, size_t 
         const rm_block_view w = rm_block_at(f, strip, first + i);
         rm_ahead(w.q, w.bytes);
         UNROLL for (int v = 0; v < 4; v++) {
-            if (f == RM_Q8_0) {
-                const __m512i bias = _mm512_set1_epi8(-128);
-                _mm512_store_si512(out[i].q[v], _mm512_xor_si512(load(w.q + 64 * v), bias));
-                _mm512_store_si512(out[i].q[v + 4],
-                                   _mm512_xor_si512(load(w.q + 64 * (v + 4)), bias));
-            } else {
-                const __m512i b = load(w.q + 64 * v);
-                _mm512_store_si512(out[i].q[v], low4(b));
-                _mm512_store_si512(out[i].q[v + 4], high4(b));
-            }
+            __m512i lo, hi;
+            pair(f, &w, v, &lo, &hi);
+            _mm512_store_si512(out[i].q[v], lo);
+            _mm512_store_si512(out[i].q[v + 4], hi);
         }
-        _mm512_store_ps(out[i].d, load_f16(w.d));
-        if (f == RM_Q4_1) _mm512_store_ps(out[i].m, load_f16(w.m));
+        _mm512_store_ps(out[i].d, scales(f, &w));
+        if (has_mins(f)) _mm512_store_ps(out[i].m, load_f16(w.m));
     }
 }
 
@@ -147,7 +184,7 @@ INLINE void many_rows(int rows, rm_format f, float *y, const rm_unpacked *w, con
             const __m512 d = _mm512_load_ps(w[kb + (size_t)h].d);
             UNROLL for (int r = 0; r < rows; r++) acc[r] =
                 scaled(acc[r], d, x->d[at[h] + r], sum[h][r]);
-            if (f == RM_Q4_1) {
+            if (has_mins(f)) {
                 const __m512 m = _mm512_load_ps(w[kb + (size_t)h].m);
                 UNROLL for (int r = 0; r < rows; r++) acc[r] =
                     _mm512_fmadd_ps(m, _mm512_set1_ps(x->ds[at[h] + r]), acc[r]);
@@ -238,8 +275,21 @@ static void matmul_many(const format_fns *f, const rm_out *y, uint32_t strip,
 FORMAT(q8_0, RM_Q8_0)
 FORMAT(q4_0, RM_Q4_0)
 FORMAT(q4_1, RM_Q4_1)
+FORMAT(q5_0, RM_Q5_0)
+FORMAT(q5_1, RM_Q5_1)
+FORMAT(iq4_nl, RM_IQ4_NL)
+FORMAT(mxfp4, RM_MXFP4)
 
-/* --- f16 and f32 -------------------------------------------------------------------------- */
+/* --- f16, bf16 and f32 ------------------------------------------------------------------------ */
+
+/* 16 weights from index i on. */
+INLINE __m512 floats(rm_format f, const void *w, size_t i) {
+    const uint16_t *h = (const uint16_t *)w + i;
+    if (f == RM_F32) return _mm512_load_ps((const float *)w + i);
+    if (f == RM_F16) return load_f16(h);
+    const __m256i b = _mm256_load_si256((const __m256i *)(const void *)h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16));
+}
 
 INLINE void float_rows(int rows, rm_format f, bool fetch, const rm_out *y, uint32_t strip,
                        const void *strip_bytes, const rm_acts *x, uint32_t row) {
@@ -249,13 +299,10 @@ INLINE void float_rows(int rows, rm_format f, bool fetch, const rm_out *y, uint3
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < 4; j++) c[r][j] =
         _mm512_setzero_ps();
     for (size_t k = 0; k < k_count; k += 4) {
-        const float *w32 = (const float *)strip_bytes + k * RM_LANES;
-        const uint16_t *w16 = (const uint16_t *)strip_bytes + k * RM_LANES;
-        if (fetch && f == RM_F32) rm_ahead(w32, 256);
-        if (fetch && f == RM_F16) rm_ahead(w16, 128);
+        const size_t bytes = f == RM_F32 ? 256 : 128; /* of 4 k */
+        if (fetch) rm_ahead((const char *)strip_bytes + k / 4 * bytes, bytes);
         UNROLL for (int j = 0; j < 4; j++) {
-            const __m512 w =
-                f == RM_F32 ? _mm512_load_ps(w32 + j * RM_LANES) : load_f16(w16 + j * RM_LANES);
+            const __m512 w = floats(f, strip_bytes, (k + (size_t)j) * RM_LANES);
             UNROLL for (int r = 0; r < rows; r++) c[r][j] =
                 _mm512_fmadd_ps(w, _mm512_set1_ps(xf[r * k_count + k + j]), c[r][j]);
         }
@@ -289,6 +336,12 @@ static void matmul_f16(const rm_out *y, uint32_t strip, const void *strip_bytes,
     matmul_f(RM_F16, y, strip, strip_bytes, x);
 }
 
+static void matmul_bf16(const rm_out *y, uint32_t strip, const void *strip_bytes, const rm_acts *x,
+                        void *scratch) {
+    (void)scratch;
+    matmul_f(RM_BF16, y, strip, strip_bytes, x);
+}
+
 void rm_kernels_init_avx512(rm_kernels *t) {
     t->name = "avx512";
     t->matmul[RM_F32] = matmul_f32;
@@ -296,4 +349,9 @@ void rm_kernels_init_avx512(rm_kernels *t) {
     t->matmul[RM_Q8_0] = matmul_q8_0;
     t->matmul[RM_Q4_0] = matmul_q4_0;
     t->matmul[RM_Q4_1] = matmul_q4_1;
+    t->matmul[RM_BF16] = matmul_bf16;
+    t->matmul[RM_Q5_0] = matmul_q5_0;
+    t->matmul[RM_Q5_1] = matmul_q5_1;
+    t->matmul[RM_IQ4_NL] = matmul_iq4_nl;
+    t->matmul[RM_MXFP4] = matmul_mxfp4;
 }

@@ -53,9 +53,57 @@ INLINE void quantize32(rm_acts *x, int8_t *q, size_t at, __m512 a, __m512 b) {
     x->ds[at] = x->d[at] * (float)sum;
 }
 
+/* One block of 256; q: its first 64 bytes, the next are q_step further. */
+INLINE void quantize256(rm_acts *x, int8_t *q, size_t q_step, size_t at, const float *f) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512i top = _mm512_setzero_si512();
+    for (int i = 0; i < RM_SUPER_K; i += 16)
+        top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_loadu_si512(f + i), magnitude));
+    float inverse;
+    x->d[at] = rm_quant_scale(&inverse, _mm512_reduce_max_epu32(top));
+    const __m512 inv = _mm512_set1_ps(inverse);
+    const __mmask16 all = inverse > 0 ? 0xffff : 0;
+    int16_t *sums = x->sums + at * RM_SUMS;
+    for (int i = 0; i < 4; i++, q += q_step) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            const __m512 v = _mm512_loadu_ps(f + 64 * i + 16 * j);
+            const __m512i b = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(v, inv));
+            _mm_storeu_si128((__m128i *)(void *)(q + 16 * j), _mm512_cvtepi32_epi8(b));
+        }
+        /* sums of 4 k, then of the four in each quarter: 16 k */
+        __m512i s =
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q));
+        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
+        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
+        const __m128i four = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(0x1111, s));
+        const __m128i two = _mm_hadd_epi32(four, four);
+        _mm_storel_epi64((__m128i *)(void *)(sums + 4 * i), _mm_packs_epi32(four, four));
+        const int32_t pair = _mm_cvtsi128_si32(_mm_packs_epi32(two, two));
+        memcpy(sums + 16 + 2 * i, &pair, sizeof pair);
+    }
+}
+
+static void act_put_q8k(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                        const float *f) {
+    const uint32_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
+    int8_t *q = rm_acts_q(x, row, k_first / 32);
+    size_t at = rm_acts_block(x, row, k_first / RM_SUPER_K);
+    uint32_t k = 0;
+    for (; k + RM_SUPER_K <= k_count; k += RM_SUPER_K, q += (size_t)n * RM_SUPER_K, at += n)
+        quantize256(x, q, (size_t)n * 64, at, f + k);
+    if (k == k_count) return;
+    float last[RM_SUPER_K] = {0};
+    memcpy(last, f + k, (k_count - k) * sizeof *f);
+    quantize256(x, q, (size_t)n * 64, at, last);
+}
+
 static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f) {
-    RM_DASSERT(k_first % RM_PACK_K == 0);
-    RM_DASSERT(k_first + rm_pad_k(k_count) <= x->k_count);
+    RM_DASSERT(k_first % rm_pad_k_of(x->kind, 1) == 0);
+    RM_DASSERT(k_first + rm_pad_k_of(x->kind, k_count) <= x->k_count);
+    if (x->kind == RM_ACT_Q8K) {
+        act_put_q8k(x, row, k_first, k_count, f);
+        return;
+    }
     if (x->kind == RM_ACT_F32) {
         float *out = x->f + (size_t)row * x->k_count + k_first;
         memcpy(out, f, k_count * sizeof *f);

@@ -1,4 +1,4 @@
-/* chat.c: conversations to tokens, through a chat template. Part: engine. */
+/* conversation.c: conversations to tokens, through a chat template. Part: engine. */
 #include "text/chat.h"
 #include "engine/engine.h"
 #include "text/template.h"
