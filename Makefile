@@ -98,6 +98,7 @@ models: ## fetch real models into models/, checked by SHA-256; MODEL=smollm2|gem
 
 bench: all $(BUILD)/tests/kerncheck/kerncheck ## time the kernels, then remat; SAVE=1 keeps the figures, BASE=commit compares
 	@$(BUILD)/tests/kerncheck/kerncheck -b
+	@bench/tokenize.py
 	@bench/speed.py $(if $(SAVE),--save) $(if $(BASE),--base $(BASE))
 
 # --- checks: what CI runs, runnable at home ----------------------------------------------------------
