@@ -113,10 +113,9 @@ static void sleepers_wake_again(void) {
 
 static void use_stack(void *user, uint32_t item, uint32_t thread) {
     volatile uint8_t frame[7000];
-    (void)thread;
     for (size_t i = 0; i < sizeof frame; i += 512)
         frame[i] = (uint8_t)item;
-    *(volatile uint8_t *)user = frame[512];
+    ((volatile uint8_t *)user)[thread] = frame[512]; /* each thread its own byte */
 }
 
 static atomic_uint handled_elsewhere;
