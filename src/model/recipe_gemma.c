@@ -30,6 +30,13 @@ static int local_base(rm_shape *s, const rm_gguf *g, remat_error *err) {
 
 static int shape(rm_shape *s, const rm_gguf *g, remat_error *err) {
     RM_TRY(rm_shape_common(s, g, err));
+    float cap;
+    RM_TRY(rm_gguf_f32_or(&cap, g, "gemma3.final_logit_softcapping", 0, err));
+    if (cap != 0) {
+        return rm_fail(err, REMAT_E_MODEL,
+                       "%s: gemma3.final_logit_softcapping is %g; this version does not cap logits",
+                       g->file->path, (double)cap);
+    }
     s->rope_style = RM_ROPE_HALVES;
     RM_TRY(local_base(s, g, err));
     s->gate = RM_GATE_GELU;
