@@ -206,7 +206,7 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
                                   .thread_count = e->thread_count,
                                   .context_count = setup->context_count,
                                   .logits_rows = setup->logits_rows};
-    RM_TRY(rm_model_layout(&e->model, l, err));
+    RM_TRY(rm_model_layout(&e->model, l, NULL, err));
     RM_TRY(rm_cache_layout(&e->cache, l, &cache, err));
     RM_TRY(rm_sweep_layout(&e->sweep, l, &e->model, &sweep, err));
     RM_TRY(layout_sequences(e, l, setup, err));
@@ -272,7 +272,7 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->ledger.budget = e->options.memory_bytes;
     RM_TRY(rm_ledger_set_program(&e->ledger, plan.account_bytes[RM_ACCOUNT_PROGRAM], err));
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan.setup, err));
-    rm_ledger_huge_pages(&e->ledger, e->model.embedding.strips, e->model.weight_bytes);
+    rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
     rm_ledger_freeze(&e->ledger);
     e->started = true;
     e->setup = plan.setup;

@@ -1,4 +1,4 @@
-/* bind.c: finds every tensor of a model and checks it against the shape; carves the weights. */
+/* bind.c: finds every tensor of a model and checks it against the shape. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -207,49 +207,7 @@ int rm_model_bind(rm_model *m, rm_ledger *l, const rm_gguf *g, remat_error *err)
     RM_TRY(rm_ledger_carve(&m->layers, l, RM_ACCOUNT_TEXT, m->shape.layer_count, sizeof *m->layers,
                            err));
     RM_TRY(m->recipe->bind(m, g, err));
+    RM_TRY(rm_ledger_carve(&m->resident, l, RM_ACCOUNT_TEXT, rm_unit_count(m), 1, err));
+    memset(m->resident, 1, rm_unit_count(m));
     return refuse_unused(m, g, err);
-}
-
-typedef struct carving {
-    rm_model *model;
-    rm_ledger *ledger;
-} carving;
-
-static int carve_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
-    carving *c = user;
-    if (v != NULL) {
-        c->model->weight_bytes += v->count * sizeof(float);
-        return rm_ledger_carve(&v->at, c->ledger, RM_ACCOUNT_WEIGHTS, v->count, sizeof(float), err);
-    }
-    const uint64_t strips = (uint64_t)w->count * rm_strips(w->outputs);
-    c->model->weight_bytes += strips * w->strip_bytes;
-    return rm_ledger_carve(&w->strips, c->ledger, RM_ACCOUNT_WEIGHTS, strips, w->strip_bytes, err);
-}
-
-int rm_model_layout(rm_model *m, rm_ledger *l, remat_error *err) {
-    carving c = {.model = m, .ledger = l};
-    m->weight_bytes = 0;
-    RM_TRY(rm_model_visit(m, carve_one, &c, err));
-    if (m->output.source == m->embedding.source) m->output.strips = m->embedding.strips;
-    const uint64_t pairs = m->shape.rope_dim / 2 + 1;
-    for (int i = 0; i < RM_ROPE_TABLES; i++)
-        RM_TRY(rm_ledger_carve(&m->rope[i].frequency, l, RM_ACCOUNT_WEIGHTS, pairs,
-                               sizeof *m->rope[i].frequency, err));
-    return REMAT_OK;
-}
-
-static int widest_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
-    uint64_t *most = user;
-    (void)err;
-    const uint64_t bytes =
-        v != NULL ? v->count * 4ull : (uint64_t)RM_LANES * rm_gguf_row_bytes(w->format, w->k);
-    if (bytes > *most) *most = bytes;
-    return REMAT_OK;
-}
-
-uint64_t rm_model_stage_bytes(const rm_model *m) {
-    uint64_t most = 256 << 10; /* several strips a read: fewer system calls */
-    rm_model copy = *m;        /* visiting writes nothing here */
-    (void)rm_model_visit(&copy, widest_one, &most, NULL);
-    return (most + 63) / 64 * 64;
 }

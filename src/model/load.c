@@ -1,7 +1,7 @@
 /*
  * load.c: weights from the file into strips. Part: model.
  *
- * All matrices together are cut into items of a few strips; threads take items, read the rows of
+ * All resident matrices together are cut into items of a few strips; threads take items, read the rows of
  * each and interleave them straight into their place. Nothing is held twice but the staging
  * memory of a thread.
  */
@@ -32,29 +32,50 @@ static void report(job *j, int status, const remat_error *from) {
     atomic_store(&j->failed, true);
 }
 
-/* Strips first .. last - 1 of matrix number `index` of the stack. */
-static int read_strips(job *j, uint32_t index, uint32_t first, uint32_t last, uint8_t *stage,
-                       remat_error *err) {
-    const rm_matrix w = rm_matrix_at(j->matrix, index);
-    const uint64_t row_bytes = rm_gguf_row_bytes(w.format, w.k);
+rm_run rm_run_of(const rm_matrix *w, const rm_gguf *g, uint32_t index, uint32_t first,
+                 uint32_t last) {
+    const uint64_t row_bytes = rm_gguf_row_bytes(w->format, w->k);
     const uint32_t row = first * RM_LANES, end = last * RM_LANES;
-    const uint32_t rows = (end < w.outputs ? end : w.outputs) - row;
-    const uint64_t file_row = (uint64_t)index * w.outputs + w.row_first + row;
-    const rm_file *file = rm_gguf_file(j->gguf, w.source);
-    RM_TRY(rm_file_read(file, stage, w.source->at + file_row * row_bytes, rows * row_bytes, err));
-    for (uint32_t i = 0; i < rows; i += RM_LANES) {
-        const uint32_t n = rows - i < RM_LANES ? rows - i : RM_LANES;
-        uint8_t *strip = w.strips + (size_t)(first + i / RM_LANES) * w.strip_bytes;
-        const int bad = rm_pack_strip(strip, w.format, stage + i * row_bytes, n, w.k);
+    const uint32_t rows = (end < w->outputs ? end : w->outputs) - row;
+    const uint64_t file_row = (uint64_t)index * w->outputs + w->row_first + row;
+    return (rm_run){.matrix = w,
+                    .file = rm_gguf_file(g, w->source),
+                    .index = index,
+                    .first = first,
+                    .last = last,
+                    .at = w->source->at + file_row * row_bytes,
+                    .bytes = rows * row_bytes};
+}
+
+int rm_run_pack(uint8_t *strips, const rm_run *run, const uint8_t *rows, uint32_t first,
+                uint32_t last, remat_error *err) {
+    const rm_matrix *w = run->matrix;
+    const uint64_t row_bytes = rm_gguf_row_bytes(w->format, w->k);
+    for (uint32_t i = first; i < last; i++) {
+        const uint32_t row = i * RM_LANES, left = w->outputs - row;
+        const int bad = rm_pack_strip(strips + (size_t)(i - run->first) * w->strip_bytes, w->format,
+                                      rows + (row - run->first * RM_LANES) * row_bytes,
+                                      left < RM_LANES ? left : RM_LANES, w->k);
         if (bad >= 0) {
+            const uint64_t file_row = (uint64_t)run->index * w->outputs + w->row_first + row;
             return rm_fail(err, REMAT_E_MODEL,
                            "%s: tensor %s, row %llu: a weight is not a finite number; the file is "
                            "damaged",
-                           file->path, w.source->name,
-                           (unsigned long long)(file_row + i + (uint32_t)bad));
+                           run->file->path, w->source->name,
+                           (unsigned long long)(file_row + (uint32_t)bad));
         }
     }
     return REMAT_OK;
+}
+
+/* Strips first .. last - 1 of matrix number `index` of the stack. */
+static int read_strips(job *j, uint32_t index, uint32_t first, uint32_t last, uint8_t *stage,
+                       remat_error *err) {
+    const rm_matrix *w = j->matrix;
+    const rm_run run = rm_run_of(w, j->gguf, index, first, last);
+    uint8_t *strips = w->strips + ((size_t)index * rm_strips(w->outputs) + first) * w->strip_bytes;
+    RM_TRY(rm_file_read(run.file, stage, run.at, run.bytes, err));
+    return rm_run_pack(strips, &run, stage, first, last, err);
 }
 
 static void item(void *user, uint32_t index, uint32_t thread) {
@@ -115,7 +136,8 @@ static int load_vector(rm_vector *v, const rm_gguf *g, const rm_load *how, remat
 
 static int load_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
     job *j = user;
-    return w != NULL ? load_matrix(j, w) : load_vector(v, j->gguf, j->how, err);
+    if (w == NULL) return load_vector(v, j->gguf, j->how, err);
+    return w->streamed ? REMAT_OK : load_matrix(j, w);
 }
 
 int rm_model_load(rm_model *m, const rm_gguf *g, const rm_load *how, remat_error *err) {

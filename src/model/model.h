@@ -43,6 +43,7 @@ typedef struct rm_matrix {
     uint32_t outputs, k;
     uint32_t row_first; /* in the tensor: some files fuse matrices that are read apart */
     uint32_t count;     /* equal matrices one after the other: experts; else 1 */
+    bool streamed;      /* stays in the file: strips is NULL but while stream.h lends it memory */
     size_t strip_bytes;
     uint8_t *strips; /* count x rm_strips(outputs) x strip_bytes */
 } rm_matrix;
@@ -89,7 +90,9 @@ typedef struct rm_model {
     rm_vector output_norm;
     rm_vector rope_factors; /* divisors of frequencies, or none */
     rm_rope rope[RM_ROPE_TABLES];
-    uint64_t weight_bytes; /* of all strips and vectors */
+    uint8_t *resident;     /* a flag for each unit, as the last layout was told */
+    uint64_t weight_bytes; /* of all resident strips and vectors */
+    void *weights;         /* where they begin in the arena; NULL while measuring */
 } rm_model;
 
 /* One architecture. */
@@ -116,10 +119,29 @@ int rm_model_bind(rm_model *m, rm_ledger *l, const rm_gguf *g, remat_error *err)
 typedef int rm_visit_fn(void *user, rm_matrix *w, rm_vector *v, remat_error *err);
 int rm_model_visit(rm_model *m, rm_visit_fn *fn, void *user, remat_error *err);
 
-/* Carves the weights. */
-int rm_model_layout(rm_model *m, rm_ledger *l, remat_error *err);
+/* UNITS are what stays in memory or passes through it (stream.h), each as a whole:
+ *
+ *     0        the embedding, and the output when it is tied
+ *     1        the output; nothing when it is tied
+ *     2 + 2l   attention of layer l: wq wk wv wo
+ *     3 + 2l   feed-forward of layer l: router gate up down
+ *
+ * Vectors and rotary tables belong to none: they are always resident. */
+enum { RM_UNIT_EMBEDDING, RM_UNIT_OUTPUT, RM_UNIT_LAYERS, RM_UNIT_MATRICES = 4 };
 
-/* Bytes of staging memory a thread needs to load. */
+uint32_t rm_unit_count(const rm_model *m);
+
+/* Bytes of its strips. */
+uint64_t rm_unit_bytes(const rm_model *m, uint32_t unit);
+
+/* Its matrices, in the order of the arena; absent ones are left out. Returns how many. */
+uint32_t rm_unit_matrices(rm_matrix *out[RM_UNIT_MATRICES], rm_model *m, uint32_t unit);
+
+/* Carves the weights of the units whose flag in `resident` is set (NULL: all of them), all vectors
+ * and the rotary tables. The others have no strips until a stream lends them. */
+int rm_model_layout(rm_model *m, rm_ledger *l, const uint8_t *resident, remat_error *err);
+
+/* Bytes of staging memory a thread needs to load what is resident. */
 uint64_t rm_model_stage_bytes(const rm_model *m);
 
 typedef struct rm_load {
@@ -131,9 +153,26 @@ typedef struct rm_load {
     void *user;
 } rm_load;
 
-/* Reads all weights, interleaving them on the way. A value that is not finite is an error.
+/* Reads all resident weights, interleaving them on the way. A value that is not finite is an error.
  * Errors: REMAT_E_MODEL, REMAT_E_FAILED, REMAT_E_CANCELED. */
 int rm_model_load(rm_model *m, const rm_gguf *g, const rm_load *how, remat_error *err);
+
+/* Neighbouring strips of a matrix, and the rows of the file that they are made of. */
+typedef struct rm_run {
+    const rm_matrix *matrix;
+    const rm_file *file;
+    uint32_t index;       /* which matrix of the stack */
+    uint32_t first, last; /* strips first .. last - 1 */
+    uint64_t at, bytes;   /* where the rows are in the file */
+} rm_run;
+
+rm_run rm_run_of(const rm_matrix *w, const rm_gguf *g, uint32_t index, uint32_t first,
+                 uint32_t last);
+
+/* Interleaves strips first .. last - 1 of the run (so threads can share it); rows are its bytes, and
+ * strips is where its first one goes. Errors: REMAT_E_MODEL, a weight that is not finite. */
+int rm_run_pack(uint8_t *strips, const rm_run *run, const uint8_t *rows, uint32_t first,
+                uint32_t last, remat_error *err);
 
 /* For recipes: binds layer tensor blk.LAYER.NAME (layer >= 0) or NAME. The matrix has `outputs`
  * rows of k. Errors: REMAT_E_MODEL naming the tensor; a missing optional one is no error. */

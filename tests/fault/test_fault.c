@@ -255,7 +255,7 @@ static int build_parts(parts *p, uint64_t fail_at, remat_error *err) {
         rm_ledger_carve(&p->tokenizer, &p->ledger, RM_ACCOUNT_TEXT, 1, rm_tokenizer_bytes(), err));
     RM_TRY(rm_tokenizer_layout(p->tokenizer, &p->ledger, &p->gguf, err));
     RM_TRY(rm_tokenizer_load(p->tokenizer, &p->gguf, err));
-    RM_TRY(rm_model_layout(&p->model, &p->ledger, err));
+    RM_TRY(rm_model_layout(&p->model, &p->ledger, NULL, err));
     RM_TRY(rm_cache_layout(&p->cache, &p->ledger, &cache, err));
     return rm_sweep_layout(&p->sweep, &p->ledger, &p->model, &sweep, err);
 }
