@@ -49,7 +49,7 @@ int rm_aio_start(rm_aio **out, void *memory, uint32_t depth, bool ring, remat_er
     return REMAT_OK;
 }
 
-/* --- one operation ------------------------------------------------------------------------------ */
+/* --- one operation -------------------------------------------------------------------------- */
 
 typedef struct request {
     uint8_t *at;
@@ -57,8 +57,8 @@ typedef struct request {
     uint32_t bytes;
 } request;
 
-/* What is to be moved next. With O_DIRECT a request begins at a whole unit, also where the one before
- * ended inside of one (at the end of a file). */
+/* What is to be moved next. With O_DIRECT a request begins at a whole unit, also where the one
+ * before ended inside of one (at the end of a file). */
 static request next_request(const rm_aio_op *op) {
     const bool units = ((op->offset | op->bytes | (uintptr_t)op->at) & (UNIT - 1)) == 0;
     const uint64_t begin = units ? op->moved & ~(uint64_t)(UNIT - 1) : op->moved;
@@ -103,7 +103,7 @@ static void run_now(rm_aio_op *op) {
     } while (!settle(op, result));
 }
 
-/* --- the ring ----------------------------------------------------------------------------------- */
+/* --- the ring ------------------------------------------------------------------------------- */
 
 static void submit(rm_aio *a, rm_aio_op *op);
 
@@ -128,7 +128,8 @@ static bool reap(rm_aio *a, bool wait) {
     return true;
 }
 
-/* Hands the next request of op to the kernel. Where that fails for good, there is no ring any more. */
+/* Hands the next request of op to the kernel. Where that fails for good, there is no ring any
+ * more. */
 static void submit(rm_aio *a, rm_aio_op *op) {
     if (!a->ring) {
         run_now(op);
@@ -159,7 +160,7 @@ static void submit(rm_aio *a, rm_aio_op *op) {
     run_now(op);
 }
 
-/* --- for callers -------------------------------------------------------------------------------- */
+/* --- for callers ---------------------------------------------------------------------------- */
 
 void rm_aio_begin(rm_aio *a, rm_aio_op *op) {
     RM_ASSERT(op->bytes > 0);

@@ -3,10 +3,10 @@
  *
  *     rm_aio_begin(a, &op);  ...work...  rm_aio_wait(a, &op);  if (op.error != 0) ...
  *
- * Through io_uring (liburing) where the kernel allows it; elsewhere the same operations run at once,
- * inside rm_aio_begin(), with the same results. Nobody needs to know which. An operation is whole or
- * it has an error: short transfers are continued here. The order among operations in flight is not
- * defined: who reads what it wrote waits between.
+ * Through io_uring (liburing) where the kernel allows it; elsewhere the same operations run at
+ * once, inside rm_aio_begin(), with the same results. Nobody needs to know which. An operation is
+ * whole or it has an error: short transfers are continued here. The order among operations in
+ * flight is not defined: who reads what it wrote waits between.
  *
  * One thread uses an rm_aio. No heap; the kernel maps the rings (a few pages, outside the ledger).
  */

@@ -24,11 +24,11 @@ typedef struct rm_file {
 int rm_file_open(rm_file *f, const char *path, remat_error *err);
 void rm_file_close(rm_file *f);
 
-/* A second descriptor for the same open file, past the system's page cache where the file system can
- * (f->direct); where it cannot, a buffered one: who reads much and once then gives the cache back
- * with posix_fadvise(POSIX_FADV_DONTNEED). Works for a file that has no name any more.
- * REMAT_E_FAILED without a message, f->fd being -1, when there is no descriptor to be had: the first
- * one still serves. */
+/* A second descriptor for the same open file, past the system's page cache where the file system
+ * can (f->direct); where it cannot, a buffered one: who reads much and once then gives the cache
+ * back with posix_fadvise(POSIX_FADV_DONTNEED). Works for a file that has no name any more.
+ * REMAT_E_FAILED without a message, f->fd being -1, when there is no descriptor to be had: the
+ * first one still serves. */
 int rm_file_reopen_direct(rm_file *f, const rm_file *from);
 
 /* Turns O_DIRECT on for a descriptor; false, and nothing changed, where the file system cannot or
