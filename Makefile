@@ -13,7 +13,7 @@ FLOAT   = -ffp-contract=off
 CFLAGS ?= -O2 -g
 ALL     = -std=c11 -D_GNU_SOURCE $(WARN) $(FLOAT) $(CFLAGS) $(SAN) -fPIC -fvisibility=hidden \
           -Iinclude -Isrc -Itests -MMD -MP
-LDLIBS  = -lpcre2-8 -lutf8proc -lm -lpthread
+LDLIBS  = -lpcre2-8 -lutf8proc -luring -lm -lpthread
 # The program alone: line editing, reading JSON.
 APPLIBS = -ledit -ljansson
 PREFIX ?= /usr/local

@@ -1,5 +1,5 @@
 /*
- * io.c: see io.h. Every read of a model or spill file passes through read_once(), where faults are
+ * io.c: see io.h. Every read of a model file passes through read_once() or aio.c, where faults are
  * injected: RM_IO_FAIL is an I/O error, RM_IO_SHORT hands out half of what was asked for and then
  * the end of the file.
  */
@@ -9,12 +9,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* Most bytes of one system call: a signal or a cancellation is never far away. */
 enum { READ_MAX = 1 << 26 };
+
+/* What callers align to for O_DIRECT. */
+enum { DIRECT_UNIT = 4096 };
 
 static _Atomic int64_t fault_countdown; /* reads until the fault; 0 or less: none */
 static _Atomic int fault_kind;
@@ -24,10 +28,20 @@ void rm_io_fault_at(uint64_t n, rm_io_fault fault) {
     atomic_store(&fault_countdown, n > INT64_MAX ? INT64_MAX : (int64_t)n);
 }
 
-/* Is it this read's turn to fail? Costs one load while no test asks for it. */
-static bool fault_now(void) {
+/* Is it this transfer's turn to fail? kinds: a bit for each that it can suffer. Costs one load
+ * while no test asks for it. */
+static bool fault_now(rm_io_fault *fault, unsigned kinds) {
     if (atomic_load_explicit(&fault_countdown, memory_order_relaxed) <= 0) return false;
-    return atomic_fetch_sub(&fault_countdown, 1) == 1;
+    const int kind = atomic_load(&fault_kind);
+    if ((kinds >> kind & 1) == 0 || atomic_fetch_sub(&fault_countdown, 1) != 1) return false;
+    *fault = (rm_io_fault)kind;
+    return true;
+}
+
+bool rm_io_fault_now(rm_io_fault *fault, bool write) {
+    return fault_now(fault, write ? 1u << RM_IO_PART | 1u << RM_IO_FULL | 1u << RM_IO_BAD_WRITE
+                                  : 1u << RM_IO_FAIL | 1u << RM_IO_SHORT | 1u << RM_IO_FLIP |
+                                        1u << RM_IO_PART);
 }
 
 const char *rm_path_tail(const char *path) {
@@ -90,9 +104,41 @@ int rm_file_open(rm_file *f, const char *path, remat_error *err) {
         close(fd);
         return status;
     }
+    /* A regular file is there at once; io_uring of older kernels takes the flag at its word. */
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     f->fd = fd;
     f->size = (uint64_t)st.st_size;
     return REMAT_OK;
+}
+
+bool rm_io_make_direct(int fd) {
+#ifdef STATX_DIOALIGN
+    struct statx x;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &x) == 0 &&
+        (x.stx_mask & STATX_DIOALIGN) != 0 &&
+        (x.stx_dio_offset_align == 0 || x.stx_dio_offset_align > DIRECT_UNIT ||
+         x.stx_dio_mem_align > DIRECT_UNIT))
+        return false;
+#endif
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
+}
+
+int rm_file_reopen_direct(rm_file *f, const rm_file *from) {
+    RM_ASSERT(from->fd >= 0);
+    char path[32];
+    *f = (rm_file){.fd = -1, .size = from->size, .path = from->path};
+    snprintf(path, sizeof path, "/proc/self/fd/%d", from->fd);
+    do {
+        f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    } while (f->fd < 0 && errno == EINTR);
+    /* Two descriptors of one opening share their flags: this one stays buffered. */
+    if (f->fd < 0)
+        f->fd = fcntl(from->fd, F_DUPFD_CLOEXEC, 0);
+    else
+        f->direct = rm_io_make_direct(f->fd);
+    return f->fd >= 0 ? REMAT_OK : REMAT_E_FAILED;
 }
 
 void rm_file_close(rm_file *f) {
@@ -104,8 +150,9 @@ void rm_file_close(rm_file *f) {
 static ssize_t read_once(const rm_file *f, uint8_t *out, uint64_t offset, uint64_t bytes,
                          bool *short_read) {
     if (*short_read) return 0;
-    if (fault_now()) {
-        if (atomic_load(&fault_kind) == RM_IO_FAIL) {
+    rm_io_fault fault;
+    if (fault_now(&fault, 1u << RM_IO_FAIL | 1u << RM_IO_SHORT)) {
+        if (fault == RM_IO_FAIL) {
             errno = EIO;
             return -1;
         }

@@ -15,6 +15,7 @@
 
 typedef struct rm_file {
     int fd;           /* -1: closed */
+    bool direct;      /* opened with O_DIRECT: offsets, sizes and memory are multiples of 4096 */
     uint64_t size;    /* bytes, when it was opened */
     const char *path; /* the caller's; for messages */
 } rm_file;
@@ -22,6 +23,17 @@ typedef struct rm_file {
 /* Opens a regular file for reading. Errors: REMAT_E_FAILED naming path and reason. */
 int rm_file_open(rm_file *f, const char *path, remat_error *err);
 void rm_file_close(rm_file *f);
+
+/* A second descriptor for the same open file, past the system's page cache where the file system
+ * can (f->direct); where it cannot, a buffered one: who reads much and once then gives the cache
+ * back with posix_fadvise(POSIX_FADV_DONTNEED). Works for a file that has no name any more.
+ * REMAT_E_FAILED without a message, f->fd being -1, when there is no descriptor to be had: the
+ * first one still serves. */
+int rm_file_reopen_direct(rm_file *f, const rm_file *from);
+
+/* Turns O_DIRECT on for a descriptor; false, and nothing changed, where the file system cannot or
+ * wants more than multiples of 4096. */
+bool rm_io_make_direct(int fd);
 
 /* Reads bytes at offset, all of them. A file that has become shorter is an error too.
  * Any thread may call it. Errors: REMAT_E_FAILED. */
@@ -50,9 +62,20 @@ void rm_reader_skip(rm_reader *r, uint64_t bytes);
 /* What of a path is shown in a message: its end when it is long, so that the reason is not cut. */
 const char *rm_path_tail(const char *path);
 
-/* Test hooks, process-wide: the n-th read from now on fails or comes back short (0 = none). */
-typedef enum rm_io_fault { RM_IO_FAIL, RM_IO_SHORT } rm_io_fault;
+/* Test hooks, process-wide: the n-th transfer from now on that the kind is about goes wrong (0 =
+ * none). Transfers of other sorts are not counted. */
+typedef enum rm_io_fault {
+    RM_IO_FAIL,      /* a read, here or in aio: EIO */
+    RM_IO_SHORT,     /* a read, here or in aio: half of it, then the end of the file */
+    RM_IO_FLIP,      /* a read in aio: comes back with one bit flipped */
+    RM_IO_PART,      /* a read or write in aio: is cut in two, and must be whole nevertheless */
+    RM_IO_FULL,      /* a write in aio: ENOSPC */
+    RM_IO_BAD_WRITE, /* a write in aio: EIO */
+} rm_io_fault;
 void rm_io_fault_at(uint64_t n, rm_io_fault fault);
+
+/* For who transfers by itself (aio.c): counts a transfer; true when it is to suffer *fault. */
+bool rm_io_fault_now(rm_io_fault *fault, bool write);
 
 /* Writes all bytes to a descriptor, through interruptions. Errors: REMAT_E_FAILED. */
 int rm_write_all(int fd, const void *bytes, size_t count, remat_error *err);
