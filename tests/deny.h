@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From now on, in this process, the call fails with error when its argument has all bits of mask (0:
- * always). False where filters are not allowed. */
+/* From now on, in this process, the call fails with error when its argument has all bits of mask
+ * (0: always). False where filters are not allowed. */
 static inline bool deny(uint32_t call, uint32_t argument, uint32_t mask, uint32_t error) {
     const uint32_t at = (uint32_t)(offsetof(struct seccomp_data, args) + 8 * argument);
     struct sock_filter code[] = {

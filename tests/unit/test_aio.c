@@ -1,4 +1,4 @@
-/* test_aio.c: transfers in flight, with io_uring and without, give the same; ends of files; faults. */
+/* test_aio.c: transfers in flight are the same with io_uring and without; ends of files; faults. */
 #include "base/aio.h"
 #include "deny.h"
 #include "harness.h"
