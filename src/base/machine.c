@@ -89,6 +89,58 @@ bool rm_machine_parse_field(uint64_t *out, const char *text, const char *name) {
     return false;
 }
 
+/* "1.25" as 125; digits after the second are dropped. */
+static bool hundredths(uint32_t *out, const char *p) {
+    uint64_t whole;
+    if (!number(&whole, &p)) return false;
+    uint32_t part = 0;
+    if (*p == '.') {
+        p++;
+        for (uint32_t unit = 10; unit > 0 && *p >= '0' && *p <= '9'; unit /= 10)
+            part += (uint32_t)(*p++ - '0') * unit;
+    }
+    *out = whole > 100 ? 10000 : (uint32_t)whole * 100 + part;
+    return true;
+}
+
+/* The rest of the line that begins with these words; NULL when there is none. */
+static const char *line_after(const char *text, const char *words) {
+    const size_t length = strlen(words);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        if (strncmp(line, words, length) == 0) return line + length;
+        line = strchr(line, '\n');
+        if (line != NULL) line++;
+    }
+    return NULL;
+}
+
+bool rm_machine_parse_pressure(rm_machine_pressure *out, const char *text) {
+    const char *some = line_after(text, "some avg10="), *full = line_after(text, "full avg10=");
+    rm_machine_pressure p = {0};
+    const bool has_some = some != NULL && hundredths(&p.some, some);
+    const bool has_full = full != NULL && hundredths(&p.full, full);
+    if (!has_some && !has_full) return false;
+    *out = p;
+    return true;
+}
+
+bool rm_machine_parse_value(char *out, size_t cap, const char *text, const char *name) {
+    const char *p = line_after(text, name);
+    if (p == NULL) return false;
+    p = skip_blanks(p);
+    if (*p != ':') return false;
+    p = skip_blanks(p + 1);
+    size_t count = strcspn(p, "\n");
+    while (count > 0 && (p[count - 1] == ' ' || p[count - 1] == '\t'))
+        count--;
+    if (count == 0 || cap == 0) return false;
+    if (count >= cap) count = cap - 1;
+    for (size_t i = 0; i < count; i++)
+        out[i] = p[i] >= ' ' && p[i] <= '~' ? p[i] : '?';
+    out[count] = '\0';
+    return true;
+}
+
 bool rm_machine_parse_quota(uint32_t *out, const char *text) {
     const char *p = skip_blanks(text);
     uint64_t quota, period;
@@ -197,14 +249,17 @@ static bool group_path(char path[PATH_MAX_BYTES], char text[TEXT_MAX], const cha
     return true;
 }
 
-/* What is left at one level; UINT64_MAX when it has no limit. */
-static uint64_t left_at_level(char text[TEXT_MAX], const hierarchy *h, const char *path) {
-    uint64_t limit, usage, inactive = 0, active = 0;
-    if (!slurp_at(text, h->mount, path, h->limit)) return UINT64_MAX;
+/* Limit of one level and what is left of it; false when it has none. */
+static bool read_level(rm_machine_level *out, char text[TEXT_MAX], const hierarchy *h,
+                       const char *path) {
+    uint64_t usage, inactive = 0, active = 0;
+    if (!slurp_at(text, h->mount, path, h->limit)) return false;
     /* Version 1 writes "no limit" as the largest number of whole pages. */
-    if (!rm_machine_parse_number(&limit, text) || limit >= INT64_MAX / 2) return UINT64_MAX;
-    if (!slurp_at(text, h->mount, path, h->usage)) return limit;
-    if (!rm_machine_parse_number(&usage, text)) return limit;
+    if (!rm_machine_parse_number(&out->limit_bytes, text) || out->limit_bytes >= INT64_MAX / 2)
+        return false;
+    out->left_bytes = out->limit_bytes;
+    if (!slurp_at(text, h->mount, path, h->usage)) return true;
+    if (!rm_machine_parse_number(&usage, text)) return true;
     /* Pages of files count as usage, but are dropped before anything fails. */
     if (slurp_at(text, h->mount, path, "memory.stat")) {
         (void)rm_machine_parse_field(&inactive, text, h->inactive);
@@ -213,27 +268,74 @@ static uint64_t left_at_level(char text[TEXT_MAX], const hierarchy *h, const cha
     uint64_t files;
     if (__builtin_add_overflow(inactive, active, &files) || files > usage) files = usage;
     usage -= files;
-    return usage < limit ? limit - usage : 0;
+    out->left_bytes = usage < out->limit_bytes ? out->limit_bytes - usage : 0;
+    return true;
 }
 
-uint64_t rm_machine_available_bytes(void) {
+static uint32_t add_level(rm_machine_level *out, uint32_t count, const rm_machine_level *level) {
+    if (count < RM_MACHINE_LEVELS) {
+        out[count] = *level;
+        return count + 1;
+    }
+    uint32_t most = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (out[i].left_bytes > out[most].left_bytes) most = i;
+    if (level->left_bytes < out[most].left_bytes) out[most] = *level;
+    return count;
+}
+
+uint32_t rm_machine_levels(rm_machine_level out[RM_MACHINE_LEVELS]) {
     static const hierarchy kinds[] = {
         {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"},
         {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
          "total_inactive_file", "total_active_file"},
     };
     char text[TEXT_MAX], path[PATH_MAX_BYTES];
-    uint64_t least = UINT64_MAX, available;
-    if (slurp(text, "/proc/meminfo") && rm_machine_parse_field(&available, text, "MemAvailable"))
-        least = available;
+    rm_machine_level level;
+    uint32_t count = 0;
+    if (slurp(text, "/proc/meminfo") &&
+        rm_machine_parse_field(&level.left_bytes, text, "MemAvailable") &&
+        rm_machine_parse_field(&level.limit_bytes, text, "MemTotal"))
+        count = add_level(out, count, &level);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!group_path(path, text, kinds[i].controller)) continue;
         do {
-            const uint64_t left = left_at_level(text, &kinds[i], path);
-            if (left < least) least = left;
+            if (read_level(&level, text, &kinds[i], path)) count = add_level(out, count, &level);
         } while (parent(path));
     }
-    return least == UINT64_MAX ? 0 : least;
+    return count;
+}
+
+uint64_t rm_machine_available_bytes(void) {
+    rm_machine_level levels[RM_MACHINE_LEVELS];
+    const uint32_t count = rm_machine_levels(levels);
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        if (levels[i].left_bytes < least) least = levels[i].left_bytes;
+    return count == 0 ? 0 : least;
+}
+
+static void add_pressure(rm_machine_pressure *sum, const char *text) {
+    rm_machine_pressure p;
+    if (!rm_machine_parse_pressure(&p, text)) return;
+    if (p.some > sum->some) sum->some = p.some;
+    if (p.full > sum->full) sum->full = p.full;
+}
+
+void rm_machine_pressure_now(rm_machine_pressure *out) {
+    /* Beside version 1, version 2 is mounted without controllers, but tells of pressure. */
+    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char text[TEXT_MAX], path[PATH_MAX_BYTES];
+    *out = (rm_machine_pressure){0};
+    if (slurp(text, "/proc/pressure/memory")) add_pressure(out, text);
+    for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
+        if (!group_path(path, text, "")) return;
+        do {
+            if (!slurp_at(text, mounts[i], path, "memory.pressure")) continue;
+            add_pressure(out, text);
+            return; /* a level above tells of its other groups as well */
+        } while (parent(path));
+    }
 }
 
 /* The smallest CPU quota of all levels, in whole cores; UINT32_MAX when there is none. Kept out of
@@ -299,6 +401,14 @@ uint32_t rm_machine_cores(void) {
     const uint32_t quota = quota_cores(text);
     if (quota < cores) cores = quota;
     return cores < 1 ? 1 : cores;
+}
+
+bool rm_machine_cpu_name(char *out, size_t cap) {
+    char text[TEXT_MAX];
+    if (slurp(text, "/proc/cpuinfo") && rm_machine_parse_value(out, cap, text, "model name"))
+        return true;
+    snprintf(out, cap, "unknown");
+    return false;
 }
 
 static uint64_t status_bytes(const char *name) {

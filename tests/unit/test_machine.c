@@ -35,6 +35,39 @@ static void numbers(void) {
     EXPECT(!rm_machine_parse_number(&v, "\n"));
 }
 
+static void pressures(void) {
+    static const char text[] = "some avg10=12.34 avg60=5.00 avg300=1.00 total=1234\n"
+                               "full avg10=2.05 avg60=0.00 avg300=0.00 total=567\n";
+    rm_machine_pressure p = {7, 7};
+    EXPECT(rm_machine_parse_pressure(&p, text) && p.some == 1234 && p.full == 205);
+    EXPECT(rm_machine_parse_pressure(&p, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n") &&
+           p.some == 0 && p.full == 0);
+    EXPECT(rm_machine_parse_pressure(&p, "full avg10=3") && p.some == 0 && p.full == 300);
+    EXPECT(rm_machine_parse_pressure(&p, "some avg10=1.5\nfull avg10=x") && p.some == 150);
+    EXPECT(rm_machine_parse_pressure(&p, "some avg10=1.239 \n") && p.some == 123);
+    EXPECT(rm_machine_parse_pressure(&p, "some avg10=99999999999999999999.0") && p.some == 10000);
+    EXPECT(!rm_machine_parse_pressure(&p, ""));
+    EXPECT(!rm_machine_parse_pressure(&p, "some avg10=\n"));
+    EXPECT(!rm_machine_parse_pressure(&p, "some avg60=4.00\nawesome avg10=4.00\n"));
+    EXPECT(!rm_machine_parse_pressure(&p, "some avg10=-1.00"));
+    EXPECT(p.some == 10000);
+}
+
+static void values(void) {
+    static const char text[] = "processor\t: 0\nmodel\t\t: 207\n"
+                               "model name\t: A CPU (R) \x01\xc3 @ 2 GHz \t\nmodel name\t: other\n";
+    char name[64] = "unset";
+    EXPECT(!rm_machine_parse_value(name, sizeof name, text, "flags"));
+    EXPECT(!rm_machine_parse_value(name, sizeof name, "model name\t:\nx : y", "model name"));
+    EXPECT(!rm_machine_parse_value(name, sizeof name, "model name", "model name"));
+    EXPECT(strcmp(name, "unset") == 0);
+    EXPECT(rm_machine_parse_value(name, sizeof name, text, "model name"));
+    EXPECT(strcmp(name, "A CPU (R) ?? @ 2 GHz") == 0);
+    EXPECT(rm_machine_parse_value(name, 4, text, "model name"));
+    EXPECT(strcmp(name, "A C") == 0);
+    EXPECT(!rm_machine_parse_value(name, 0, text, "model name"));
+}
+
 static void quotas(void) {
     uint32_t cores = 0;
     EXPECT(!rm_machine_parse_quota(&cores, "max 100000\n"));
@@ -87,6 +120,17 @@ static void this_machine(void) {
     if (resident == 0) SKIP("no /proc/self/status");
     EXPECT(peak > 0);
     EXPECT(rm_machine_available_bytes() > 0);
+    rm_machine_level levels[RM_MACHINE_LEVELS];
+    const uint32_t count = rm_machine_levels(levels);
+    EXPECT(count >= 1 && count <= RM_MACHINE_LEVELS);
+    for (uint32_t i = 0; i < count; i++)
+        EXPECT(levels[i].limit_bytes > 0 && levels[i].left_bytes <= levels[i].limit_bytes);
+    rm_machine_pressure pressure = {99999, 99999};
+    rm_machine_pressure_now(&pressure);
+    EXPECT(pressure.some <= 10000 && pressure.full <= 10000);
+    char name[32];
+    (void)rm_machine_cpu_name(name, sizeof name);
+    EXPECT(name[0] != '\0');
     static uint8_t block[8 << 20];
     memset(block, (int)t_random() | 1, sizeof block);
     EXPECT(rm_machine_peak_bytes() >= peak + (7 << 20));
@@ -99,13 +143,17 @@ static void nothing_is_allocated(void) {
     (void)rm_machine_cores();
     (void)rm_machine_available_bytes();
     (void)rm_machine_peak_bytes();
+    rm_machine_pressure pressure;
+    rm_machine_pressure_now(&pressure);
+    char name[32];
+    (void)rm_machine_cpu_name(name, sizeof name);
     EXPECT_EQ_U64(no_malloc_end(), 0);
 }
 #endif
 
 int main(int argc, char **argv) {
-    return RM_RUN(argc, argv, T(fields), T(numbers), T(quotas), T(cpu_lists), T(cgroup_paths),
-                  T(this_machine),
+    return RM_RUN(argc, argv, T(fields), T(numbers), T(pressures), T(values), T(quotas),
+                  T(cpu_lists), T(cgroup_paths), T(this_machine),
 #ifndef RM_SANITIZED
                   T(nothing_is_allocated),
 #endif
