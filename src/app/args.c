@@ -114,23 +114,47 @@ static const app_option options[] = {
      "the same, as llama.cpp has it"},
     {{"-ctv", "--cache-type-v"}, ENGINE | RARE, TEXT, AT(kv_v), "f16|f32", "must equal -ctk"},
     {{"--cold"},
-     APP_RUN | RARE | ENV,
+     ENGINE | APP_PLAN | RARE | ENV,
      TEXT,
      AT(cold),
-     "auto|drop",
-     "what happens to cache that does not fit"},
+     "auto|spill|drop",
+     "cache that does not fit: to disk, or computed again"},
     {{"--recompute"},
-     APP_RUN | RARE | ENV,
+     ENGINE | APP_PLAN | RARE | ENV,
      TEXT,
      AT(recompute),
-     "auto|full|block",
-     "dropped tokens: as few as must be, or all"},
+     "auto|full|block|layer|selective",
+     "what is dropped first; full: all"},
+    {{"--keep"},
+     ENGINE | APP_PLAN | RARE | ENV,
+     U32,
+     AT(keep),
+     "N",
+     "newest tokens that stay in memory as long as any do"},
     {{"--resident"},
      APP_RUN | APP_PLAN | RARE | ENV,
      U32,
      AT(resident),
      "N",
-     "tokens cached at most"},
+     "tokens that stay in memory at most"},
+    {{"--weights"},
+     ENGINE | APP_PLAN | RARE | ENV,
+     TEXT,
+     AT(weights),
+     "auto|resident|stream",
+     "weights in memory, or read again for every token"},
+    {{"--spill"},
+     ENGINE | APP_PLAN | RARE | ENV,
+     TEXT,
+     AT(spill),
+     "DIR",
+     "where the spill file lies (default: the cache directory; off: no disk)"},
+    {{"--spill-limit"},
+     ENGINE | APP_PLAN | RARE | ENV,
+     SIZE,
+     AT(spill_bytes),
+     "SIZE",
+     "most bytes of the spill file"},
     {{"-ub", "--ubatch-size"},
      ENGINE | APP_PLAN | RARE | ENV,
      U32,
@@ -398,16 +422,46 @@ static int one_of(const char *name, const char *value, const char *const *known,
                    value);
 }
 
+/* Index of a word in the list that ends with NULL; 0 when it is not given. */
+static int word_of(int *out, const char *name, const char *text, const char *const *words,
+                   remat_error *err) {
+    RM_TRY(one_of(name, text, words, err));
+    *out = 0;
+    while (text != NULL && strcmp(text, words[*out]) != 0)
+        ++*out;
+    return REMAT_OK;
+}
+
+/* How the cache and the weights use memory and disk. */
+static int memory_limits(remat_limits *out, const app_args *args, remat_error *err) {
+    static const char *const cold[] = {"auto", "spill", "drop", NULL};
+    static const char *const recompute[] = {"auto", "full", "block", "layer", "selective", NULL};
+    static const char *const weights[] = {"auto", "resident", "stream", NULL};
+    int word;
+    RM_TRY(word_of(&word, "--cold", args->cold, cold, err));
+    out->cold = (remat_cold)word;
+    RM_TRY(word_of(&word, "--recompute", args->recompute, recompute, err));
+    out->recompute = (remat_recompute)word;
+    RM_TRY(word_of(&word, "--weights", args->weights, weights, err));
+    out->weights = (remat_weights)word;
+    out->resident_count = args->resident;
+    out->keep_count = args->keep;
+    out->spill_bytes = args->spill_bytes;
+    out->no_spill = args->spill != NULL && strcmp(args->spill, "off") == 0;
+    if (args->spill != NULL && !out->no_spill) out->spill_dir = args->spill;
+    if (out->cold == REMAT_COLD_SPILL && out->no_spill)
+        return rm_fail(err, REMAT_E_USAGE, "--cold spill: not with --spill off");
+    return REMAT_OK;
+}
+
 int app_args_limits(remat_limits *out, const app_args *args, remat_error *err) {
-    static const char *const kv[] = {"f16", "f32", NULL}, *const cold[] = {"auto", "drop", NULL};
-    static const char *const recompute[] = {"auto", "full", "block", NULL};
+    static const char *const kv[] = {"f16", "f32", NULL};
     const char *k = args->kv_k != NULL ? args->kv_k : args->kv;
     const char *v = args->kv_v != NULL ? args->kv_v : args->kv;
     *out = remat_limits_default();
     RM_TRY(one_of("--kv", k, kv, err));
     RM_TRY(one_of("--kv", v, kv, err));
-    RM_TRY(one_of("--cold", args->cold, cold, err));
-    RM_TRY(one_of("--recompute", args->recompute, recompute, err));
+    RM_TRY(memory_limits(out, args, err));
     const bool k32 = k != NULL && strcmp(k, "f32") == 0, v32 = v != NULL && strcmp(v, "f32") == 0;
     if (k32 != v32)
         return rm_fail(err, REMAT_E_USAGE,
@@ -421,8 +475,6 @@ int app_args_limits(remat_limits *out, const app_args *args, remat_error *err) {
     if (args->batch == 0) return rm_fail(err, REMAT_E_USAGE, "--batch: at least 1");
     out->kv = k32 ? REMAT_KV_F32 : REMAT_KV_F16;
     out->chunk_rows = chunk_rows;
-    out->resident_count = args->resident;
     out->sequence_count = args->batch;
-    if (args->recompute != NULL && strcmp(args->recompute, "full") == 0) out->resident_count = 0;
     return REMAT_OK;
 }

@@ -39,7 +39,10 @@ typedef struct app_args {
     /* context and cache */
     uint32_t context, predict, chunk_rows, batch_rows, batch,
         resident; /* APP_UNSET_U32: not given */
-    const char *kv, *kv_k, *kv_v, *cold, *recompute;
+    uint32_t keep;
+    const char *kv, *kv_k, *kv_v, *cold, *recompute, *weights;
+    const char *spill; /* a directory; "off" */
+    uint64_t spill_bytes;
     /* sampling */
     remat_sampling sampling;
     bool seed_given, ignore_eos;

@@ -8,12 +8,26 @@ static double mib(uint64_t bytes) {
     return (double)bytes / MIB;
 }
 
+static const char *cold_name(const remat_plan *plan) {
+    return plan->cold == REMAT_COLD_SPILL ? "spill" : "drop";
+}
+
 static void print_text(const remat_plan *plan, const remat_limits *limits) {
     app_printf("%u tokens: smallest budget %.1f MiB, everything cached %.1f MiB\n",
                limits->context_count, mib(plan->minimum_bytes), mib(plan->full_bytes));
-    app_printf("predicted peak %.1f MiB, %u of %u tokens cached, chunks of %u rows\n",
+    app_printf("predicted peak %.1f MiB, %u of %u tokens in memory%s, chunks of %u rows\n",
                mib(plan->predicted_peak_bytes), plan->resident_count, limits->context_count,
+               plan->resident_count >= limits->context_count ? ""
+               : plan->cold == REMAT_COLD_SPILL              ? ", the others on disk"
+                                                             : ", the others computed again",
                plan->chunk_rows);
+    if (plan->streamed_weight_bytes > 0)
+        app_printf("weights: %.1f MiB stay, %.1f MiB are read from the file again for every token\n",
+                   mib(plan->resident_weight_bytes), mib(plan->streamed_weight_bytes));
+    if (plan->spill_file_bytes > 0)
+        app_printf("spill file: up to %.1f MiB\n", mib(plan->spill_file_bytes));
+    app_printf("estimated: prompt %.0f tokens/s, answer %.1f tokens/s\n",
+               limits->context_count / plan->prefill_s, 1 / plan->token_s);
     for (uint32_t i = 0; i < REMAT_ACCOUNTS; i++) {
         if (plan->account_bytes[i] > 0)
             app_printf("  %-14s %9.2f MiB\n", remat_account_name(i), mib(plan->account_bytes[i]));
@@ -30,6 +44,15 @@ static void print_json(const remat_plan *plan, const remat_limits *limits) {
     rm_json_u64(&j, "predicted_peak_bytes", plan->predicted_peak_bytes);
     rm_json_u64(&j, "resident_tokens", plan->resident_count);
     rm_json_u64(&j, "chunk_rows", plan->chunk_rows);
+    rm_json_u64(&j, "resident_weight_bytes", plan->resident_weight_bytes);
+    rm_json_u64(&j, "streamed_weight_bytes", plan->streamed_weight_bytes);
+    rm_json_string(&j, "cold", cold_name(plan));
+    rm_json_bool(&j, "rows_spilled", plan->rows_spilled);
+    rm_json_u64(&j, "spill_file_bytes", plan->spill_file_bytes);
+    rm_json_open(&j, "predicted", '{');
+    rm_json_f64(&j, "prefill_tok_s", limits->context_count / plan->prefill_s, 6);
+    rm_json_f64(&j, "decode_tok_s", 1 / plan->token_s, 6);
+    rm_json_close(&j, '}');
     rm_json_open(&j, "parts", '{');
     for (uint32_t i = 0; i < REMAT_ACCOUNTS; i++)
         rm_json_u64(&j, remat_account_name(i), plan->account_bytes[i]);

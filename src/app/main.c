@@ -43,6 +43,11 @@ static void handle_signals(void) {
     (void)sigaction(SIGPIPE, &a, NULL);
 }
 
+static void on_warning(void *user, const char *message) {
+    (void)user;
+    app_warn("%s", message);
+}
+
 int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err) {
     remat_options o = remat_options_default();
     o.memory_bytes = args->memory_bytes;
@@ -51,6 +56,7 @@ int app_open(remat_engine **out, const app_args *args, bool index_only, remat_er
     o.pre = args->pre;
     o.index_only = index_only;
     o.progress = app_progress;
+    o.warning = on_warning;
     RM_TRY(remat_open(out, args->model, &o, err));
     __atomic_store_n(&current, *out, __ATOMIC_RELAXED);
     if (app_interrupted()) remat_cancel(*out); /* while it was opened */

@@ -55,12 +55,13 @@ void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s)
     rm_json_u64(j, "tokens", remat_sequence_count(s));
     rm_json_u64(j, "resident_bytes", st.kv_resident_bytes);
     rm_json_u64(j, "packed_bytes", 0);
-    rm_json_u64(j, "spilled_bytes", 0);
+    rm_json_u64(j, "spilled_bytes", st.kv_spilled_bytes);
     rm_json_u64(j, "dropped_tokens", st.dropped_tokens);
     rm_json_u64(j, "recomputed_tokens", st.recomputed_tokens);
-    rm_json_u64(j, "spill_read_bytes", 0);
-    rm_json_u64(j, "spill_written_bytes", 0);
-    rm_json_u64(j, "weight_read_bytes", 0);
+    rm_json_u64(j, "spill_read_bytes", st.spill_read_bytes);
+    rm_json_u64(j, "spill_written_bytes", st.spill_written_bytes);
+    rm_json_u64(j, "weight_read_bytes", st.weight_read_bytes);
+    rm_json_u64(j, "healed", st.healed_count);
     rm_json_open(j, "intervals", '[');
     remat_each_interval(s, interval, j);
     rm_json_close(j, ']');
@@ -77,9 +78,13 @@ void app_print_stats(const remat_engine *e) {
         if (s.account_bytes[i] > 0)
             fprintf(stderr, " %s %.1f", remat_account_name(i), (double)s.account_bytes[i] / MIB);
     }
-    fprintf(stderr, "\ncache    %.1f MiB resident, %llu tokens dropped, %llu recomputed\n",
-            (double)s.kv_resident_bytes / MIB, (unsigned long long)s.dropped_tokens,
-            (unsigned long long)s.recomputed_tokens);
+    fprintf(stderr,
+            "\ncache    %.1f MiB resident, %.1f MiB spilled, %llu tokens dropped, %llu recomputed\n",
+            (double)s.kv_resident_bytes / MIB, (double)s.kv_spilled_bytes / MIB,
+            (unsigned long long)s.dropped_tokens, (unsigned long long)s.recomputed_tokens);
+    fprintf(stderr, "disk     %.1f MiB spilled and %.1f MiB read back, %.1f MiB of weights read\n",
+            (double)s.spill_written_bytes / MIB, (double)s.spill_read_bytes / MIB,
+            (double)s.weight_read_bytes / MIB);
     fprintf(stderr, "engine   %s, %u threads, load %.2f s, %llu sweeps of %.1f rows\n", s.kernels,
             s.thread_count, s.load_s, (unsigned long long)s.sweep_count,
             s.sweep_count > 0 ? (double)s.row_count / (double)s.sweep_count : 0.0);

@@ -77,6 +77,18 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
     return REMAT_OK;
 }
 
+/* A page more than is asked for, so that the sum does not depend on where the section begins. */
+int rm_ledger_carve_pages(void *out, rm_ledger *l, rm_account account, uint64_t count,
+                          uint64_t size, remat_error *err) {
+    uint8_t *p;
+    uint64_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > UINT64_MAX / 2) bytes = UINT64_MAX / 2;
+    RM_TRY(rm_ledger_carve(&p, l, account, bytes > 0 ? bytes + PAGE : 0, 1, err));
+    if (p != NULL) p += -(uintptr_t)p % PAGE;
+    memcpy(out, &p, sizeof p);
+    return REMAT_OK;
+}
+
 uint64_t rm_ledger_room(const rm_ledger *l) {
     const uint64_t at = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1), gap = at - l->carved;
     return room(l) > gap ? room(l) - gap : 0;

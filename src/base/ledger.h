@@ -71,6 +71,10 @@ int rm_ledger_set_program(rm_ledger *l, uint64_t program_bytes, remat_error *err
 int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count, uint64_t size,
                     remat_error *err);
 
+/* The same, aligned to 4096 bytes: memory that the disk reads into and writes from. */
+int rm_ledger_carve_pages(void *out, rm_ledger *l, rm_account account, uint64_t count,
+                          uint64_t size, remat_error *err);
+
 /* Bytes that rm_ledger_borrow() could lend now. */
 uint64_t rm_ledger_room(const rm_ledger *l);
 

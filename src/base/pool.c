@@ -14,7 +14,7 @@ int rm_pool_layout(rm_pool *p, rm_ledger *l, rm_account account, uint32_t count,
     p->count = count;
     p->block_bytes = block_bytes;
     p->first_free = RM_POOL_NONE;
-    RM_TRY(rm_ledger_carve(&p->blocks, l, account, count, block_bytes, err));
+    RM_TRY(rm_ledger_carve_pages(&p->blocks, l, account, count, block_bytes, err));
     RM_TRY(rm_ledger_carve(&p->next, l, account, count, sizeof *p->next, err));
     return REMAT_OK;
 }

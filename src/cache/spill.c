@@ -96,6 +96,27 @@ int rm_spill_start(rm_spill *s, const char *dir, bool make_dir, remat_error *err
     return REMAT_OK;
 }
 
+rm_spill_room rm_spill_probe(const rm_spill_shape *shape, const char *dir, bool make_dir,
+                             remat_error *err) {
+    rm_spill_file f;
+    uint64_t needed = 0;
+    bool reserved;
+    for (int r = 0; r < RM_SPILL_REGIONS; r++)
+        needed += rm_spill_stride(shape->slot_bytes[r]) * shape->slot_count[r];
+    if (rm_spill_file_open(&f, dir, make_dir, err) != REMAT_OK) return RM_SPILL_ROOM_NONE;
+    rm_spill_room room = RM_SPILL_ROOM_SOME;
+    if (shape->limit_bytes > 0 && needed > shape->limit_bytes) {
+        (void)rm_fail(err, REMAT_E_FAILED, "spill: up to %llu MiB are needed and the limit is %llu",
+                      (unsigned long long)(needed >> 20),
+                      (unsigned long long)(shape->limit_bytes >> 20));
+    } else if (rm_spill_file_size(&f, needed, needed, dir, err) == REMAT_OK &&
+               rm_spill_file_reserve(&reserved, &f, 0, needed, dir, err) == REMAT_OK) {
+        room = RM_SPILL_ROOM_ALL;
+    }
+    rm_spill_file_close(&f);
+    return room;
+}
+
 void rm_spill_stop(rm_spill *s) {
     if (s->aio == NULL) return;
     rm_aio_stop(&s->aio);

@@ -74,6 +74,13 @@ uint64_t rm_spill_stride(uint64_t slot_bytes);
 /* Carves checksums and the memory of aio (account kv_stage). */
 int rm_spill_layout(rm_spill *s, rm_ledger *l, const rm_spill_shape *shape, remat_error *err);
 
+typedef enum rm_spill_room { RM_SPILL_ROOM_NONE, RM_SPILL_ROOM_SOME, RM_SPILL_ROOM_ALL } rm_spill_room;
+
+/* Whether dir takes a file of this shape with every slot of it reserved, or at least a file; err
+ * says what is in the way. The file is made and given back at once. */
+rm_spill_room rm_spill_probe(const rm_spill_shape *shape, const char *dir, bool make_dir,
+                             remat_error *err);
+
 /* Creates the file in dir and reserves what is promised. make_dir: dir, and what is missing above
  * it, is created with mode 0700.
  * Errors: REMAT_E_FAILED naming dir, when it cannot hold the file, is too full, or the limit is

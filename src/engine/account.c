@@ -14,7 +14,9 @@ int remat_sequence_open(remat_sequence **out, remat_engine *e, remat_error *err)
         remat_sequence *s = &e->sequences[i];
         if (s->open) continue;
         s->open = true;
-        s->count = s->dropped_columns = 0;
+        s->count = 0;
+        memset(s->cold, 0, e->setup.column_count * sizeof *s->cold);
+        memset(s->uses, 0, e->setup.column_count * sizeof *s->uses);
         *out = s;
         return REMAT_OK;
     }
@@ -47,15 +49,68 @@ int remat_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,
     return rm_engine_advance(e, steps, step_count, NULL, NULL, err);
 }
 
-static uint32_t dropped_tokens(const remat_sequence *s) {
-    const uint32_t dropped = s->dropped_columns * RM_PAGE_TOKENS;
-    return dropped < s->count ? dropped : s->count;
+/* --- where the tokens are --------------------------------------------------------------------- */
+
+typedef enum state { RESIDENT, SPILLED, DROPPED, UNSEEN } state;
+
+static state state_of(const remat_sequence *s, uint32_t layer, uint32_t column) {
+    const rm_cache *c = &s->engine->cache;
+    if (column < rm_first_column(&s->engine->model.layers[layer], s->count)) return UNSEEN;
+    if (rm_cache_in_pool(c, s->index, layer, column)) return RESIDENT;
+    return rm_cache_known(c, s->index, layer, column) ? SPILLED : DROPPED;
+}
+
+/* Layers from `layer` on that are in the state of `layer`; where it is UNSEEN, that is no state: the
+ * layers around it are taken together. */
+static uint32_t layers_alike(const remat_sequence *s, uint32_t layer, uint32_t column, state *is) {
+    const uint32_t layers = s->engine->model.shape.layer_count;
+    uint32_t n = 0;
+    *is = UNSEEN;
+    for (; layer + n < layers; n++) {
+        const state next = state_of(s, layer + n, column);
+        if (next == UNSEEN) continue;
+        if (*is != UNSEEN && next != *is) break;
+        *is = next;
+    }
+    return n;
+}
+
+static bool columns_equal(const remat_sequence *s, uint32_t a, uint32_t b) {
+    for (uint32_t l = 0; l < s->engine->model.shape.layer_count; l++) {
+        if (state_of(s, l, a) != state_of(s, l, b)) return false;
+    }
+    return true;
 }
 
 void remat_each_interval(const remat_sequence *s, remat_interval_fn *fn, void *user) {
-    const uint32_t dropped = dropped_tokens(s), last = s->engine->model.shape.layer_count - 1;
-    if (dropped > 0) fn(user, 0, dropped - 1, "dropped", 0, last);
-    if (dropped < s->count) fn(user, dropped, s->count - 1, "resident", 0, last);
+    static const char *const names[] = {"resident", "spilled", "dropped"};
+    const uint32_t layers = s->engine->model.shape.layer_count;
+    const uint32_t columns = (s->count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    for (uint32_t c = 0, end; c < columns; c = end) {
+        for (end = c + 1; end < columns && columns_equal(s, c, end); end++) {
+        }
+        const uint32_t first = c * RM_PAGE_TOKENS, after = end * RM_PAGE_TOKENS;
+        for (uint32_t l = 0, n; l < layers; l += n) {
+            state is;
+            n = layers_alike(s, l, c, &is);
+            if (is != UNSEEN)
+                fn(user, first, (after < s->count ? after : s->count) - 1, names[is], l, l + n - 1);
+        }
+    }
+}
+
+/* Tokens with a page that is wanted and nowhere. */
+static uint32_t dropped_tokens(const remat_sequence *s) {
+    uint32_t n = 0;
+    for (uint32_t first = 0; first < s->count; first += RM_PAGE_TOKENS) {
+        const uint32_t left = s->count - first;
+        for (uint32_t l = 0; l < s->engine->model.shape.layer_count; l++) {
+            if (state_of(s, l, first / RM_PAGE_TOKENS) != DROPPED) continue;
+            n += left < RM_PAGE_TOKENS ? left : RM_PAGE_TOKENS;
+            break;
+        }
+    }
+    return n;
 }
 
 void remat_stats_get(remat_stats *out, const remat_engine *e) {
@@ -63,6 +118,7 @@ void remat_stats_get(remat_stats *out, const remat_engine *e) {
                          .peak_bytes = rm_machine_peak_bytes(),
                          .predicted_peak_bytes = e->predicted_peak_bytes,
                          .recomputed_tokens = e->recomputed_tokens,
+                         .healed_count = e->healed_count,
                          .sweep_count = e->sweep_count,
                          .row_count = e->row_count,
                          .load_s = e->load_s,
@@ -70,7 +126,11 @@ void remat_stats_get(remat_stats *out, const remat_engine *e) {
                          .thread_count = e->thread_count};
     memcpy(out->account_bytes, e->ledger.owned, sizeof out->account_bytes);
     if (!e->started) return;
-    out->kv_resident_bytes = e->cache.pool.taken * e->cache.pool.block_bytes;
+    out->kv_resident_bytes = rm_cache_pool_bytes(&e->cache);
+    out->kv_spilled_bytes = rm_cache_file_bytes(&e->cache);
+    out->spill_read_bytes = e->spill.read_bytes;
+    out->spill_written_bytes = e->spill.written_bytes;
+    out->weight_read_bytes = atomic_load(&e->stream.read_bytes);
     for (uint32_t i = 0; i < e->setup.sequence_count; i++) {
         if (e->sequences[i].open) out->dropped_tokens += dropped_tokens(&e->sequences[i]);
     }

@@ -9,6 +9,9 @@ typedef struct run {
     const rm_shape *shape;
     uint32_t group, stride; /* query heads of a KV head; floats of a state */
     uint32_t tile_rows;     /* rows of an item */
+    /* The band: spans span_first .. span_end - 1 of these segments. */
+    uint32_t segment_first, segment_end, span_first, span_end;
+    bool whole, last; /* there is no other band; there is none after it */
 } run;
 
 static run start(const rm_layer_job *job) {
@@ -84,6 +87,14 @@ static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t
     r->job->kernels->attn_span(&job);
 }
 
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
 /* The first span that a row, and so any after it, sees something of. */
 static uint32_t first_span(const run *r, uint32_t row) {
     const uint32_t all = r->job->chunk->position[row] + 1;
@@ -104,24 +115,32 @@ static uint32_t tiles_of(const run *r, const rm_segment *g) {
     return (g->count + r->tile_rows - 1) / r->tile_rows;
 }
 
+/* Where the state of a tile's first query is while it grows. */
+static float *tile_total(const run *r, const rm_scratch_thread *t, uint32_t kv_head,
+                         uint32_t first) {
+    const size_t query = ((size_t)kv_head * r->job->chunk->row_count + first) * r->group;
+    return r->whole ? t->state[0] : r->job->work->totals + query * r->stride;
+}
+
 static void tile_item(void *user, uint32_t item, uint32_t thread) {
     const run *r = user;
     const rm_chunk *c = r->job->chunk;
     const rm_scratch_thread *t = &r->job->work->threads[thread];
     const uint32_t kv_head = item % r->shape->kv_head_count;
     uint32_t tile = item / r->shape->kv_head_count;
-    const rm_segment *g = c->segments;
+    const rm_segment *g = &c->segments[r->segment_first];
     while (tile >= tiles_of(r, g)) {
         tile -= tiles_of(r, g);
         g++;
     }
     const uint32_t skip = tile * r->tile_rows, left = g->count - skip;
-    const uint32_t first = g->first + skip, count = left < r->tile_rows ? left : r->tile_rows;
-    const uint32_t dim = r->shape->head_dim_padded;
-    float *total = t->state[0];
-    for (uint32_t i = 0; i < count * r->group; i++)
+    const uint32_t first = g->first + skip, count = smaller(left, r->tile_rows);
+    const uint32_t dim = r->shape->head_dim_padded, from = first_span(r, first);
+    float *total = tile_total(r, t, kv_head, first);
+    for (uint32_t i = 0; r->span_first <= from && i < count * r->group; i++)
         rm_attn_state_clear(total + (size_t)i * r->stride, dim);
-    for (uint32_t span = first_span(r, first); seen_of(r, first + count - 1, span) > 0; span++) {
+    for (uint32_t span = larger(from, r->span_first);
+         span < r->span_end && seen_of(r, first + count - 1, span) > 0; span++) {
         span_of_rows(r, t->state[1], g->sequence, first, count, kv_head, span, t);
         for (uint32_t i = 0; i < count * r->group; i++) {
             if (t->from[i] < t->seen[i])
@@ -129,27 +148,31 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
                               dim);
         }
     }
-    for (uint32_t i = 0; i < count * r->group; i++)
+    for (uint32_t i = 0; r->last && i < count * r->group; i++)
         finish_head(r, total + (size_t)i * r->stride, first + i / r->group,
                     kv_head * r->group + i % r->group);
 }
 
 /* --- few rows: spans side by side ------------------------------------------------------------- */
 
-static uint32_t spans_of(const run *r, const rm_segment *g) {
+/* Spans of the band that a segment's rows see: how many, from *first on. */
+static uint32_t spans_of(const run *r, const rm_segment *g, uint32_t *first) {
     const uint32_t last = r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS;
-    return last - first_span(r, g->first) + 1;
+    *first = larger(first_span(r, g->first), r->span_first);
+    const uint32_t end = smaller(last + 1, r->span_end);
+    return end > *first ? end - *first : 0;
 }
 
 static void span_item(void *user, uint32_t item, uint32_t thread) {
     const run *r = user;
-    const rm_segment *g = r->job->chunk->segments;
+    const rm_segment *g = &r->job->chunk->segments[r->segment_first];
     const uint32_t heads = r->shape->kv_head_count;
-    while (item >= spans_of(r, g) * heads) {
-        item -= spans_of(r, g) * heads;
+    uint32_t first;
+    while (item >= spans_of(r, g, &first) * heads) {
+        item -= spans_of(r, g, &first) * heads;
         g++;
     }
-    const uint32_t span = first_span(r, g->first) + item / heads, head = item % heads;
+    const uint32_t span = first + item / heads, head = item % heads;
     span_of_rows(r, split_state(r, span, head, g->first), g->sequence, g->first, g->count, head,
                  span, &r->job->work->threads[thread]);
 }
@@ -168,12 +191,109 @@ void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread)
     }
 }
 
-void rm_attention_run(const rm_layer_job *job) {
+/* --- bands -------------------------------------------------------------------------------------- */
+
+static void run_band(run *r) {
+    const rm_chunk *c = r->job->chunk;
+    uint32_t items = 0, first;
+    for (uint32_t i = r->segment_first; i < r->segment_end; i++)
+        items += few(r->job) ? spans_of(r, &c->segments[i], &first) : tiles_of(r, &c->segments[i]);
+    rm_threads_for(r->job->threads, items * r->shape->kv_head_count, 1,
+                   few(r->job) ? span_item : tile_item, r);
+}
+
+/* Columns of a segment in these spans that its rows see: first .. end - 1. */
+static void columns_of(const run *r, const rm_segment *g, uint32_t span_first, uint32_t span_end,
+                       uint32_t *first, uint32_t *end) {
+    const uint32_t *position = r->job->chunk->position;
+    const rm_layer *y = &r->job->model->layers[r->job->layer];
+    const uint32_t low = position[g->first] + 1 > y->window && y->window > 0
+                             ? (position[g->first] + 1 - y->window) / RM_PAGE_TOKENS
+                             : 0;
+    *first = larger(low, span_first * RM_SPAN_PAGES);
+    *end = smaller(position[g->first + g->count - 1] / RM_PAGE_TOKENS + 1,
+                   span_end * RM_SPAN_PAGES);
+}
+
+/* Pages of columns first .. end - 1 that are in the file only. */
+static uint32_t missing(const run *r, uint32_t sequence, uint32_t first, uint32_t end) {
+    uint32_t n = 0;
+    for (uint32_t c = first; c < end; c++)
+        n += rm_cache_page(r->job->cache, sequence, r->job->layer, c) == NULL;
+    return n;
+}
+
+/* Brings them in; runs that lie side by side are read together. */
+static void open_pages(const run *r, uint32_t sequence, uint32_t first, uint32_t end) {
+    rm_cache *cache = r->job->cache;
+    const uint32_t layer = r->job->layer;
+    while (first < end) {
+        uint32_t n = 0;
+        while (first + n < end && n < RM_SPAN_PAGES &&
+               rm_cache_page(cache, sequence, layer, first + n) == NULL)
+            n++;
+        if (n > 0) rm_stage_open(cache, sequence, layer, first, n);
+        first += n > 0 ? n : 1;
+    }
+}
+
+/* Attends one band whose missing pages fit the stage. */
+static bool staged_band(run *r) {
+    rm_cache *cache = r->job->cache;
+    for (uint32_t i = r->segment_first; i < r->segment_end; i++) {
+        const rm_segment *g = &r->job->chunk->segments[i];
+        uint32_t first, end;
+        columns_of(r, g, r->span_first, r->span_end, &first, &end);
+        open_pages(r, g->sequence, first, end);
+    }
+    r->job->read_ahead(r->job->read_user);
+    const bool sound = rm_stage_settle(cache);
+    if (sound) run_band(r);
+    rm_stage_close(cache);
+    r->job->read_ahead(r->job->read_user);
+    return sound;
+}
+
+/* All spans of one segment, as many at a time as the stage takes. */
+static bool staged_segment(run *r, uint32_t segment) {
+    const rm_segment *g = &r->job->chunk->segments[segment];
+    const uint32_t end = r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS + 1;
+    r->segment_first = segment;
+    r->segment_end = segment + 1;
+    r->whole = false;
+    for (r->span_first = first_span(r, g->first); r->span_first < end;
+         r->span_first = r->span_end) {
+        uint32_t pages = 0, first, last;
+        for (r->span_end = r->span_first; r->span_end < end; r->span_end++) {
+            columns_of(r, g, r->span_end, r->span_end + 1, &first, &last);
+            pages += missing(r, g->sequence, first, last);
+            if (r->span_end > r->span_first && pages > rm_stage_band(r->job->cache)) break;
+        }
+        r->last = r->span_end == end;
+        if (!staged_band(r)) return false;
+    }
+    return true;
+}
+
+bool rm_attention_run(const rm_layer_job *job) {
     run r = start(job);
     const rm_chunk *c = job->chunk;
-    uint32_t items = 0;
-    for (uint32_t i = 0; i < c->segment_count; i++)
-        items += few(job) ? spans_of(&r, &c->segments[i]) : tiles_of(&r, &c->segments[i]);
-    rm_threads_for(job->threads, items * r.shape->kv_head_count, 1,
-                   few(job) ? span_item : tile_item, &r);
+    r.segment_end = c->segment_count;
+    r.span_end = UINT32_MAX / RM_SPAN_PAGES;
+    r.whole = r.last = true;
+    uint32_t pages = 0;
+    for (uint32_t i = 0; job->cache->spill != NULL && i < c->segment_count; i++) {
+        uint32_t first, end;
+        columns_of(&r, &c->segments[i], 0, r.span_end, &first, &end);
+        pages += missing(&r, c->segments[i].sequence, first, end);
+    }
+    if (pages == 0) {
+        run_band(&r);
+        return true;
+    }
+    if (pages <= rm_stage_band(job->cache)) return staged_band(&r);
+    for (uint32_t i = 0; i < c->segment_count; i++) {
+        if (!staged_segment(&r, i)) return false;
+    }
+    return true;
 }

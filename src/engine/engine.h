@@ -8,8 +8,8 @@
 #define RM_ENGINE_ENGINE_H
 
 #include "engine/plan.h"
+#include "engine/route.h"
 #include "engine/sample.h"
-#include "engine/sweep.h"
 #include "text/tokenizer.h"
 
 #include <signal.h>
@@ -19,10 +19,11 @@ struct remat_sequence {
     remat_engine *engine;
     uint32_t index;
     bool open;
-    uint32_t count;           /* tokens */
-    uint32_t dropped_columns; /* columns 0 .. dropped_columns - 1 are not held between sweeps */
-    uint32_t *tokens;         /* context_count ids */
-    float *logits;            /* after the last token; vocabulary */
+    uint32_t count;   /* tokens */
+    uint32_t *tokens; /* context_count ids */
+    float *logits;    /* after the last token; vocabulary */
+    uint16_t *cold;   /* of each column: so many lowest layers are not kept in memory (policy.h) */
+    float *uses;      /* of each column: how often its pages are read, lately */
 };
 
 struct remat_engine {
@@ -47,14 +48,21 @@ struct remat_engine {
     void *thread_memory;
     uint8_t *stage;
     rm_cache cache;
+    rm_spill spill;
+    rm_stream stream;
     rm_sweep sweep;
+    rm_route route;
+    uint64_t page_limit;  /* blocks of the pool that may be used now */
+    uint8_t *units;       /* of the model: is it resident? (rm_unit_count() flags) */
+    char spill_dir[512];  /* "": nothing is spilled */
+    bool spill_dir_make;  /* it is the default one */
     remat_sequence *sequences;
     rm_sample_space sample_space;
     char *detok_memory;
     uint8_t *text_work; /* setup.text_bytes */
     uint64_t predicted_peak_bytes;
     double load_s;
-    uint64_t sweep_count, row_count, recomputed_tokens;
+    uint64_t sweep_count, row_count, recomputed_tokens, healed_count;
 };
 
 /* Memory for text: the ledger's free end before remat_start(), text_work after it. `most` bytes of

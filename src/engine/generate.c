@@ -139,12 +139,14 @@ static float log_of(float sum) {
     return (float)log((double)sum);
 }
 
-static int score_row(void *user, uint32_t row, const float *logits, remat_error *err) {
+static int score_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                     remat_error *err) {
     const scoring *c = user;
     const uint32_t n = c->e->model.shape.vocabulary;
-    const uint32_t next = c->e->sweep.rows[row].position + 1;
+    const uint32_t next = position + 1;
     const uint32_t top_count = c->top_count < n ? c->top_count : n;
     remat_top top[REMAT_TOP_MAX] = {0};
+    (void)run;
     (void)err;
     const float max = logits[c->e->kernels->argmax(logits, n)];
     const float lse = max + log_of(c->e->kernels->sum_exp(logits, n, max));

@@ -129,7 +129,7 @@ static void head_rows(void *user, uint32_t item, uint32_t thread) {
     for (uint32_t r = first; r < first + n; r++) {
         p->job->kernels->rope_angles(t->cos, t->sin, rope->frequency, s->rope_dim / 2,
                                      p->job->chunk->position[r], rope->scale);
-        if (p->keys) key_row(p, r, sequence_of(p->job->chunk, r), t);
+        key_row(p, r, sequence_of(p->job->chunk, r), t);
         if (p->rest) query_row(p, r, t);
     }
 }
@@ -147,8 +147,8 @@ static void project(rm_pass *p) {
     p->k = rm_product_make(&y->wk, true, rows, &at);
     p->v = rm_product_make(&y->wv, true, rows, &at);
     if (p->rest) products[count++] = p->q;
-    if (p->keys) products[count++] = p->k;
-    if (p->keys) products[count++] = p->v;
+    products[count++] = p->k;
+    products[count++] = p->v;
     for (uint32_t i = 0; i < count; i++)
         mask |= 1u << products[i].input;
     p->in = rm_work_in(w, mask, rows, s->dim);
@@ -183,12 +183,12 @@ static void ffn_norm_rows(void *user, uint32_t item, uint32_t thread) {
     }
 }
 
-static void attend(rm_pass *p) {
+static bool attend(rm_pass *p) {
     const rm_layer *y = p->weights;
     const rm_shape *s = &p->job->model->shape;
     const rm_work *w = p->job->work;
     const uint32_t rows = p->job->chunk->row_count;
-    rm_attention_run(p->job);
+    if (!rm_attention_run(p->job)) return false;
     p->mid = rm_work_mid(w, rm_input_bit(&y->wo, true), rows, s->head_count * s->head_dim);
     rm_pass_rows(p, attended_rows);
     float *at = w->out;
@@ -196,14 +196,15 @@ static void attend(rm_pass *p) {
     rm_products_run(p->job->kernels, p->job->threads, w, &p->mid, &p->out, 1);
     p->in = rm_work_in(w, rm_feed_forward_mask(y), rows, s->dim);
     rm_pass_rows(p, ffn_norm_rows);
+    return true;
 }
 
-void rm_layer_run(const rm_layer_job *job, bool keys, bool rest) {
-    rm_pass p = {
-        .job = job, .weights = &job->model->layers[job->layer], .keys = keys, .rest = rest};
+bool rm_layer_run(const rm_layer_job *job, bool rest) {
+    rm_pass p = {.job = job, .weights = &job->model->layers[job->layer], .rest = rest};
     RM_ASSERT(job->chunk->row_count > 0 && job->chunk->row_count <= job->work->chunk_rows);
     project(&p);
-    if (!rest) return;
-    attend(&p);
+    if (!rest) return true;
+    if (!attend(&p)) return false;
     rm_feed_forward(&p);
+    return true;
 }

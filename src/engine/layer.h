@@ -2,8 +2,7 @@
  * layer.h: one chunk of rows through one layer. Part: engine.
  *
  * A chunk is up to chunk_rows rows; rows of one sequence stand together, positions rising. They
- * go through a layer in two halves, so that the last layer can leave out the second for rows whose
- * logits nobody wants:
+ * go through a layer in two halves; rows that are there for their keys only leave out the second:
  *
  *     keys    norm, K, V, rotary, written to the row's page
  *     rest    Q, rotary, attention over the pages, wo, residual, norm, gate, up, down, residual
@@ -34,14 +33,17 @@ typedef struct rm_layer_job {
     const rm_kernels *kernels;
     rm_threads *threads;
     const rm_work *work;
-    const rm_cache *cache;
+    rm_cache *cache;
     float *hidden; /* rows of shape.dim floats */
     uint32_t layer;
     const rm_chunk *chunk;
+    void (*read_ahead)(void *user); /* the stage has room: see rm_sweep_read_ahead() */
+    void *read_user;
 } rm_layer_job;
 
-/* Pages of all rows' positions, and of all before them, are held. */
-void rm_layer_run(const rm_layer_job *job, bool keys, bool rest);
+/* rest: the whole layer, else keys only. The rows' own pages are in the pool; those before them in
+ * memory or in the spill file. False: one of these was lost. */
+bool rm_layer_run(const rm_layer_job *job, bool rest);
 
 /* Work shared with the ends of the model (sweep.c). */
 

@@ -1,25 +1,88 @@
 /* plan.c: see plan.h. */
 #include "engine/plan.h"
-#include "engine/engine.h"
+#include "engine/policy.h"
 
 #include <string.h>
 
-/* Chunks to try, best first. From 128 rows on a larger one gains little (docs/speed.md). */
+/* Chunks to try. From 128 rows on a larger one gains little (docs/speed.md). */
 static const uint32_t chunks[] = {512, 256, 128, 64, 32, 16};
 
 enum {
     CHUNK_COUNT = sizeof chunks / sizeof *chunks,
-    CHUNK_DROPPING = 64,
+    ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
     /* The resident size of the program differs by this much from run to run. */
     MINIMUM_MARGIN_BYTES = 256 << 10,
+    RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
+    STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
+    OUTPUT_STRIPS_TIGHT = 64,
+    OUTPUT_STRIPS = 1024,
 };
+
+typedef enum rows_kind { ROWS_CHUNK, ROWS_ALL, ROWS_SPILLED, ROWS_KINDS } rows_kind;
+
+/* A way to set things up, before the budget says how much of it. */
+typedef struct candidate {
+    uint32_t chunk;
+    bool stream, whole, tight;
+    rows_kind rows;
+    remat_cold cold; /* where not whole */
+} candidate;
 
 typedef struct planner {
     remat_engine *engine;
     const remat_limits *limits;
+    const rm_rates *rates;
+    rm_disk disk;
     uint64_t base_bytes; /* program, and what is carved already */
     rm_setup common;     /* what all setups share */
 } planner;
+
+uint32_t rm_plan_unit(const rm_model *m, uint32_t index) {
+    const uint32_t layers = m->shape.layer_count;
+    if (index == 2 * layers) return RM_UNIT_OUTPUT;
+    if (index > 2 * layers) return RM_UNIT_EMBEDDING;
+    if (m->output.source == m->embedding.source && index == 2 * layers) return RM_UNIT_EMBEDDING;
+    /* A step that shares no divisor with the count visits all layers, far from each other. */
+    uint32_t step = (uint32_t)(layers * 0.618) + 1;
+    for (;; step++) {
+        uint32_t a = step, b = layers;
+        while (b != 0) {
+            const uint32_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1) break;
+    }
+    const uint32_t layer = (uint32_t)((uint64_t)(index / 2) * step % layers);
+    return RM_UNIT_LAYERS + 2 * layer + (index % 2 == 0 ? 1 : 0);
+}
+
+bool rm_setup_spills(const rm_setup *s) {
+    return s->stage_count > 0 || s->row_max == 0;
+}
+
+rm_cache_shape rm_setup_cache(const rm_setup *setup, const rm_model *m) {
+    const rm_shape *s = &m->shape;
+    return (rm_cache_shape){.layer_count = s->layer_count,
+                            .kv_head_count = s->kv_head_count,
+                            .head_dim = s->head_dim_padded,
+                            .format = setup->kv == REMAT_KV_F32 ? RM_KV_F32 : RM_KV_F16,
+                            .sequence_count = setup->sequence_count,
+                            .column_count = setup->column_count,
+                            .page_count = setup->page_count,
+                            .stage_count = setup->stage_count};
+}
+
+rm_spill_shape rm_setup_spill(const rm_setup *s, const rm_model *m) {
+    const rm_cache_shape cache = rm_setup_cache(s, m);
+    rm_spill_shape shape = {.limit_bytes = s->spill_bytes, .depth = RM_AIO_DEPTH_MAX};
+    shape.slot_bytes[RM_SPILL_PAGES] = rm_cache_page_bytes(&cache);
+    shape.slot_count[RM_SPILL_PAGES] = s->stage_count > 0 ? rm_cache_entries(&cache) : 0;
+    shape.slot_bytes[RM_SPILL_ROWS] = rm_rows_slot_bytes(m->shape.dim);
+    shape.slot_count[RM_SPILL_ROWS] = s->row_max == 0 ? s->run_max : 0;
+    shape.reserve_pages = s->spill_reserved ? shape.slot_count[RM_SPILL_PAGES] : 0;
+    return shape;
+}
 
 /* What a setup takes in all; *l is left with its accounts. */
 static int measure(uint64_t *out, rm_ledger *l, const planner *p, const rm_setup *setup,
@@ -30,32 +93,100 @@ static int measure(uint64_t *out, rm_ledger *l, const planner *p, const rm_setup
     return REMAT_OK;
 }
 
-static uint32_t resident_columns(const rm_setup *s) {
-    return s->resident_columns < s->column_count ? s->resident_columns : s->column_count;
+/* --- setups ----------------------------------------------------------------------------------- */
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
 }
 
-/* Pages with `columns` of each sequence cached and the others passing through a layer at a time. */
-static uint64_t pages(const planner *p, uint32_t columns) {
+/* Pages with `columns` of each sequence hot. */
+static uint64_t pages(const planner *p, uint32_t columns, uint32_t chunk, bool spill) {
     const rm_setup *s = &p->common;
-    const uint64_t layers = p->engine->model.shape.layer_count;
-    return s->sequence_count * (columns * layers + (s->column_count - columns));
+    const rm_model *m = &p->engine->model;
+    const uint64_t cold = (uint64_t)s->sequence_count * (s->column_count - columns);
+    return s->sequence_count * rm_policy_pages(m, columns * RM_PAGE_TOKENS) +
+           rm_policy_passing(m, cold, chunk, s->sequence_count, spill);
 }
 
-static rm_setup dropping(const planner *p, uint32_t chunk, uint64_t page_count) {
+static uint32_t resident_columns(const rm_setup *s) {
+    return least(s->resident_columns, s->column_count);
+}
+
+/* The least that a candidate takes; false when it makes no sense here. */
+static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
+    const rm_model *m = &p->engine->model;
+    const uint64_t rows = (uint64_t)p->common.sequence_count * p->common.context_count;
+    const uint32_t hot = c->whole ? resident_columns(&p->common) : 0;
+    const bool all_hot = hot == p->common.column_count;
+    const bool spill = !all_hot && c->cold == REMAT_COLD_SPILL;
     rm_setup s = p->common;
-    s.chunk_rows = chunk;
-    s.page_count = (uint32_t)page_count;
-    s.row_max = s.sequence_count * s.context_count;
-    return s;
+    if (c->whole && !all_hot) return false;
+    if (c->rows == ROWS_SPILLED &&
+        (p->disk != RM_DISK_WHOLE || c->chunk % RM_PAGE_TOKENS != 0 || !rm_rows_can_spill(m->shape.dim)))
+        return false;
+    if (spill && p->disk == RM_DISK_NONE) return false;
+    /* Tokens that run again need their rows in one sweep with those that made them. */
+    if (c->rows == ROWS_CHUNK && !all_hot && (!spill || p->disk != RM_DISK_WHOLE)) return false;
+    s.chunk_rows = c->chunk;
+    s.cold = spill ? REMAT_COLD_SPILL : REMAT_COLD_DROP;
+    s.page_count = (uint32_t)pages(p, hot, c->chunk, spill && p->disk == RM_DISK_WHOLE);
+    if (spill) {
+        const uint32_t band = least(s.column_count, RM_SPAN_PAGES);
+        s.stage_count = c->tight ? 2 * band : RM_STAGE_READS;
+        if (s.stage_count < 2) s.stage_count = 2;
+    }
+    const uint64_t one = least(c->chunk, (uint32_t)rows);
+    s.row_max = c->rows == ROWS_SPILLED ? 0 : (uint32_t)(c->rows == ROWS_ALL ? rows : one);
+    s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK
+                                            ? c->chunk / RM_PAGE_TOKENS + 2
+                                            : s.sequence_count * s.column_count);
+    s.unit_count = c->stream ? 0 : rm_unit_count(m);
+    s.raw_bytes = c->tight ? 0 : RAW_BYTES;
+    s.output_strips = c->tight ? OUTPUT_STRIPS_TIGHT : OUTPUT_STRIPS;
+    *out = s;
+    return true;
 }
 
-/* All that the limits allow to be cached; a whole cache needs no more rows than a chunk. */
-static rm_setup full(const planner *p, uint32_t chunk) {
-    const uint32_t columns = resident_columns(&p->common);
-    rm_setup s = dropping(p, chunk, pages(p, columns));
-    if (columns == s.column_count && s.row_max > chunk) s.row_max = chunk;
-    return s;
+/* --- what the budget leaves ------------------------------------------------------------------- */
+
+/* Units in their order, as many as fit. An embedding of its own is worth its memory only when all
+ * else is there, and so comes last by itself. */
+static void add_units(rm_setup *s, uint64_t *left, const planner *p) {
+    const rm_model *m = &p->engine->model;
+    if (p->limits->weights != REMAT_WEIGHTS_AUTO) return;
+    while (s->unit_count < rm_unit_count(m)) {
+        const uint64_t bytes = rm_unit_bytes(m, rm_plan_unit(m, s->unit_count)) + 64 * RM_UNIT_MATRICES;
+        if (bytes > *left) return;
+        *left -= bytes;
+        s->unit_count++;
+    }
 }
+
+static void add_pages(rm_setup *s, uint64_t *left, const planner *p) {
+    const rm_cache_shape cache = rm_setup_cache(s, &p->engine->model);
+    const uint64_t page = rm_cache_page_bytes(&cache) + sizeof(int32_t);
+    const bool spill = s->cold == REMAT_COLD_SPILL;
+    const uint64_t most = pages(p, resident_columns(&p->common), s->chunk_rows, spill) +
+                          (spill ? rm_policy_passing(&p->engine->model, s->column_count, s->chunk_rows,
+                                                     s->sequence_count, true)
+                                 : 0);
+    uint64_t more = *left / page;
+    if (s->page_count >= most) return;
+    if (more > most - s->page_count) more = most - s->page_count;
+    s->page_count += (uint32_t)more;
+    *left -= more * page;
+}
+
+/* Hands out what the budget leaves, to weights and pages in one order or the other. */
+static void fill(rm_setup *s, uint64_t left, const planner *p, bool weights_first) {
+    const uint64_t slack = 16 * 64; /* sections are rounded up to 64 bytes */
+    left = left > slack ? left - slack : 0;
+    if (weights_first) add_units(s, &left, p);
+    if (s->stage_count > 0 || s->cold == REMAT_COLD_DROP) add_pages(s, &left, p);
+    if (!weights_first) add_units(s, &left, p);
+}
+
+/* --- choosing --------------------------------------------------------------------------------- */
 
 static int common_setup(planner *p, remat_error *err) {
     const remat_limits *l = p->limits;
@@ -65,7 +196,11 @@ static int common_setup(planner *p, remat_error *err) {
     s->sequence_count = l->sequence_count;
     s->logits_rows = l->logits_rows;
     s->kv = l->kv;
+    s->keep_count = l->keep_count;
+    s->recompute = l->recompute;
     s->text_bytes = l->text_bytes;
+    s->spill_bytes = l->spill_bytes;
+    s->spill_reserved = p->disk == RM_DISK_WHOLE;
     if (s->context_count > RM_CONTEXT_MAX || l->sequence_count == 0 ||
         l->sequence_count > RM_SEQUENCES_MAX || l->chunk_rows > RM_CHUNK_ROWS_MAX ||
         l->logits_rows == 0 || l->logits_rows > RM_GROUP) {
@@ -78,7 +213,8 @@ static int common_setup(planner *p, remat_error *err) {
     s->column_count = (s->context_count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
     s->resident_columns =
         l->resident_count == REMAT_ALL ? s->column_count : l->resident_count / RM_PAGE_TOKENS;
-    const uint64_t most = pages(p, s->column_count);
+    if (l->recompute == REMAT_RECOMPUTE_FULL) s->resident_columns = 0;
+    const uint64_t most = (uint64_t)s->sequence_count * s->column_count * (shape->layer_count + 1);
     const uint64_t rows = (uint64_t)s->sequence_count * s->context_count;
     if (most > INT32_MAX || rows > INT32_MAX) {
         return rm_fail(err, REMAT_E_USAGE, "limits: %u sequences of %u tokens are too many",
@@ -87,63 +223,112 @@ static int common_setup(planner *p, remat_error *err) {
     return REMAT_OK;
 }
 
-/* The pool takes what the budget leaves. */
-static int fill(rm_setup *s, uint64_t *total, rm_ledger *l, const planner *p, uint64_t budget,
-                remat_error *err) {
-    const uint64_t least = pages(p, 0), most = pages(p, resident_columns(&p->common));
-    RM_TRY(measure(total, l, p, s, err));
-    RM_ASSERT(*total <= budget);
-    const uint64_t page = rm_cache_page_bytes(&p->engine->cache.shape) + sizeof(int32_t);
-    const uint64_t slack = 2 * 64; /* sections are rounded up to 64 bytes */
-    uint64_t more = budget - *total > slack ? (budget - *total - slack) / page : 0;
-    if (more > most - least) more = most - least;
-    s->page_count = (uint32_t)(least + more);
-    RM_TRY(measure(total, l, p, s, err));
-    RM_ASSERT(*total <= budget);
-    return REMAT_OK;
+static bool allowed(const planner *p, const candidate *c) {
+    const remat_limits *l = p->limits;
+    const bool drop = l->cold == REMAT_COLD_DROP ||
+                      (l->cold == REMAT_COLD_AUTO && l->recompute != REMAT_RECOMPUTE_AUTO);
+    if (l->weights != REMAT_WEIGHTS_AUTO && c->stream != (l->weights == REMAT_WEIGHTS_STREAM))
+        return false;
+    if (c->whole) return c->cold == REMAT_COLD_DROP; /* once */
+    if (drop) return c->cold == REMAT_COLD_DROP;
+    return l->cold == REMAT_COLD_AUTO || c->cold == l->cold;
 }
 
-static int choose(rm_planned *out, rm_ledger *l, const planner *p, uint64_t budget,
-                  remat_error *err) {
+/* Calls for every candidate that the limits allow; returns false at the end. */
+static bool next_candidate(candidate *c, uint32_t *index, const planner *p) {
     const uint32_t forced = p->limits->chunk_rows;
-    for (int i = 0; i < (forced > 0 ? 1 : CHUNK_COUNT); i++) {
-        out->setup = full(p, forced > 0 ? forced : chunks[i]);
-        RM_TRY(measure(&out->total_bytes, l, p, &out->setup, err));
-        if (out->total_bytes <= budget) return REMAT_OK;
+    const uint32_t sizes = forced > 0 ? 1 : CHUNK_COUNT;
+    for (; *index < sizes * 2 * 2 * 2 * 2 * ROWS_KINDS; ++*index) {
+        uint32_t i = *index;
+        c->chunk = forced > 0 ? forced : chunks[i % sizes];
+        i /= sizes;
+        c->stream = i % 2 == 1;
+        c->whole = i / 2 % 2 == 0;
+        c->tight = i / 4 % 2 == 1;
+        c->cold = i / 8 % 2 == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
+        c->rows = (rows_kind)(i / 16);
+        if (!allowed(p, c)) continue;
+        ++*index;
+        return true;
     }
-    for (int i = 0; i < (forced > 0 ? 1 : CHUNK_COUNT); i++) {
-        /* Where tokens are dropped, a page more is worth more than a larger chunk. */
-        if (forced == 0 && chunks[i] > CHUNK_DROPPING) continue;
-        out->setup = dropping(p, forced > 0 ? forced : chunks[i], pages(p, 0));
-        RM_TRY(measure(&out->total_bytes, l, p, &out->setup, err));
-        if (out->total_bytes <= budget)
-            return fill(&out->setup, &out->total_bytes, l, p, budget, err);
-    }
-    out->total_bytes = 0;
+    return false;
+}
+
+static double score(const planner *p, const rm_cost *c) {
+    const uint32_t answer = p->limits->answer_count;
+    return c->prefill_s + c->token_s * (answer > 0 ? answer : ANSWER_DEFAULT);
+}
+
+/* Tries a filled setup; the best so far stays in out. */
+static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint64_t budget,
+                     double *best, remat_error *err) {
+    rm_ledger l;
+    uint64_t total;
+    RM_TRY(measure(&total, &l, p, s, err));
+    if (total > budget) return REMAT_OK;
+    const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
+    const double seconds = score(p, &cost);
+    /* Of two equally fast ones the smaller. */
+    if (*best >= 0 && (seconds > *best * 1.001 || (seconds > *best * 0.999 && total >= out->total_bytes)))
+        return REMAT_OK;
+    *best = seconds;
+    out->setup = *s;
+    out->total_bytes = total;
+    out->prefill_s = cost.prefill_s;
+    out->token_s = cost.token_s;
+    for (int i = 0; i < RM_ACCOUNT_COUNT; i++)
+        out->account_bytes[i] = l.owned[i] + p->engine->ledger.owned[i];
     return REMAT_OK;
 }
 
-int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, uint64_t budget,
-            uint64_t program_bytes, remat_error *err) {
-    planner p = {.engine = e, .limits = limits, .base_bytes = program_bytes + e->ledger.carved};
+static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
     rm_ledger l;
-    uint64_t small;
+    candidate c;
+    double best = -1;
+    out->minimum_bytes = UINT64_MAX;
+    for (uint32_t index = 0; next_candidate(&c, &index, p);) {
+        rm_setup s;
+        uint64_t total;
+        if (!setup_of(&s, p, &c)) continue;
+        RM_TRY(measure(&total, &l, p, &s, err));
+        if (total < out->minimum_bytes) out->minimum_bytes = total;
+        if (total > budget) continue;
+        for (int order = 0; order < 2; order++) {
+            rm_setup filled = s;
+            fill(&filled, budget - total, p, order == 0);
+            RM_TRY(try_setup(out, p, &filled, budget, &best, err));
+        }
+    }
+    return REMAT_OK;
+}
+
+int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
+            const rm_rates *rates, uint64_t budget, uint64_t program_bytes, remat_error *err) {
+    planner p = {.engine = e,
+                 .limits = limits,
+                 .rates = rates,
+                 .disk = disk,
+                 .base_bytes = program_bytes + e->ledger.carved};
+    rm_ledger l;
     memset(out, 0, sizeof *out);
     RM_TRY(common_setup(&p, err));
-    const uint32_t forced = limits->chunk_rows,
-                   least = forced > 0 ? forced : chunks[CHUNK_COUNT - 1];
-    out->setup = full(&p, forced > 0 ? forced : chunks[0]);
-    RM_TRY(measure(&out->full_bytes, &l, &p, &out->setup, err));
-    out->setup = full(&p, least);
-    RM_TRY(measure(&small, &l, &p, &out->setup, err));
-    out->setup = dropping(&p, least, pages(&p, 0));
-    RM_TRY(measure(&out->minimum_bytes, &l, &p, &out->setup, err));
-    if (small < out->minimum_bytes) out->minimum_bytes = small;
+    const candidate full = {.chunk = limits->chunk_rows > 0 ? limits->chunk_rows : chunks[0],
+                            .whole = true,
+                            .stream = limits->weights == REMAT_WEIGHTS_STREAM,
+                            .cold = REMAT_COLD_DROP,
+                            .rows = p.common.resident_columns >= p.common.column_count ? ROWS_CHUNK
+                                                                                        : ROWS_ALL};
+    rm_setup all;
+    const bool possible = setup_of(&all, &p, &full);
+    if (!possible) {
+        candidate some = full;
+        some.whole = false;
+        RM_ASSERT(setup_of(&all, &p, &some));
+        all.page_count = (uint32_t)pages(&p, resident_columns(&p.common), some.chunk, false);
+    }
+    RM_TRY(measure(&out->full_bytes, &l, &p, &all, err));
+    RM_TRY(choose(out, &p, budget, err));
     out->minimum_bytes += MINIMUM_MARGIN_BYTES;
-
-    RM_TRY(choose(out, &l, &p, budget, err));
-    for (int i = 0; i < RM_ACCOUNT_COUNT && out->total_bytes > 0; i++)
-        out->account_bytes[i] = l.owned[i] + e->ledger.owned[i];
     if (out->total_bytes > 0) out->account_bytes[RM_ACCOUNT_PROGRAM] = program_bytes;
     return REMAT_OK;
 }

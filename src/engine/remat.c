@@ -1,7 +1,8 @@
 /* remat.c: opening, starting and closing an engine. The public functions, thin. Part: engine. */
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/machine.h"
-#include "engine/engine.h"
+#include "engine/policy.h"
 #include "gguf/split.h"
 #include "text/detok.h"
 
@@ -68,6 +69,7 @@ static int open_file(remat_engine *e, const char *path, remat_error *err) {
     if (e->options.index_only) return REMAT_OK;
     RM_TRY(rm_model_describe(&e->model, &e->gguf, err));
     RM_TRY(rm_model_bind(&e->model, &e->ledger, &e->gguf, err));
+    RM_TRY(rm_ledger_carve(&e->units, &e->ledger, RM_ACCOUNT_TEXT, rm_unit_count(&e->model), 1, err));
     RM_TRY(
         rm_ledger_carve(&e->tokenizer, &e->ledger, RM_ACCOUNT_TEXT, 1, rm_tokenizer_bytes(), err));
     const rm_tokenizer_options how = {.pre = e->options.pre};
@@ -129,6 +131,9 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
 void remat_close(remat_engine **engine) {
     if (engine == NULL || *engine == NULL) return;
     remat_engine *e = *engine;
+    if (e->cache.spill != NULL) rm_cache_abandon_spill(&e->cache);
+    rm_spill_stop(&e->spill);
+    rm_stream_stop(&e->stream);
     rm_threads_stop(&e->threads);
     if (e->tokenizer != NULL) rm_tokenizer_close(e->tokenizer);
     rm_split_close(&e->gguf);
@@ -169,45 +174,56 @@ void remat_cancel(remat_engine *e) {
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-static rm_cache_shape cache_shape(const remat_engine *e, const rm_setup *setup) {
-    const rm_shape *s = &e->model.shape;
-    return (rm_cache_shape){.layer_count = s->layer_count,
-                            .kv_head_count = s->kv_head_count,
-                            .head_dim = s->head_dim_padded,
-                            .format = setup->kv == REMAT_KV_F32 ? RM_KV_F32 : RM_KV_F16,
-                            .sequence_count = setup->sequence_count,
-                            .column_count = setup->column_count,
-                            .page_count = setup->page_count};
-}
-
 static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup,
                             remat_error *err) {
     const uint64_t vocabulary = e->model.shape.vocabulary, n = setup->sequence_count;
+    const uint64_t columns = setup->column_count;
     uint32_t *tokens;
-    float *logits;
+    float *logits, *uses;
+    uint16_t *cold;
     RM_TRY(rm_ledger_carve(&e->sequences, l, RM_ACCOUNT_KV, n, sizeof *e->sequences, err));
     RM_TRY(
         rm_ledger_carve(&tokens, l, RM_ACCOUNT_KV, n * setup->context_count, sizeof *tokens, err));
     RM_TRY(rm_ledger_carve(&logits, l, RM_ACCOUNT_LOGITS, n * vocabulary, sizeof *logits, err));
+    RM_TRY(rm_ledger_carve(&cold, l, RM_ACCOUNT_KV, n * columns, sizeof *cold, err));
+    RM_TRY(rm_ledger_carve(&uses, l, RM_ACCOUNT_KV, n * columns, sizeof *uses, err));
+    RM_TRY(rm_ledger_carve(&e->route.leave, l, RM_ACCOUNT_KV, columns, sizeof *e->route.leave, err));
+    e->sweep.cold = cold;
     for (uint32_t i = 0; e->sequences != NULL && i < n; i++) {
         e->sequences[i] = (remat_sequence){.engine = e,
                                            .index = i,
                                            .tokens = tokens + (size_t)i * setup->context_count,
-                                           .logits = logits + i * vocabulary};
+                                           .logits = logits + i * vocabulary,
+                                           .cold = cold + i * columns,
+                                           .uses = uses + i * columns};
     }
     return REMAT_OK;
 }
 
+/* Chooses the units that stay. */
+static void choose_units(remat_engine *e, const rm_setup *setup) {
+    for (uint32_t i = 0; i < rm_unit_count(&e->model); i++)
+        e->units[rm_plan_unit(&e->model, i)] = i < setup->unit_count;
+}
+
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err) {
     const uint64_t vocabulary = e->model.shape.vocabulary;
-    const rm_cache_shape cache = cache_shape(e, setup);
-    const rm_sweep_shape sweep = {.row_max = setup->row_max,
+    const rm_cache_shape cache = rm_setup_cache(setup, &e->model);
+    const rm_spill_shape spill = rm_setup_spill(setup, &e->model);
+    const rm_stream_shape stream = {.raw_bytes = setup->raw_bytes,
+                                    .output_strips = setup->output_strips};
+    const rm_sweep_shape sweep = {.run_max = setup->run_max,
+                                  .row_max = setup->row_max,
                                   .chunk_rows = setup->chunk_rows,
                                   .thread_count = e->thread_count,
                                   .context_count = setup->context_count,
-                                  .logits_rows = setup->logits_rows};
-    RM_TRY(rm_model_layout(&e->model, l, NULL, err));
+                                  .logits_rows = setup->logits_rows,
+                                  .staged = setup->stage_count > 0};
+    choose_units(e, setup);
+    RM_TRY(rm_model_layout(&e->model, l, e->units, err));
+    RM_TRY(rm_stream_layout(&e->stream, l, &e->model, &stream, err));
     RM_TRY(rm_cache_layout(&e->cache, l, &cache, err));
+    if (rm_setup_spills(setup)) RM_TRY(rm_spill_layout(&e->spill, l, &spill, err));
     RM_TRY(rm_sweep_layout(&e->sweep, l, &e->model, &sweep, err));
     RM_TRY(layout_sequences(e, l, setup, err));
     RM_TRY(rm_ledger_carve(&e->sample_space.candidates, l, RM_ACCOUNT_LOGITS, vocabulary,
@@ -250,17 +266,117 @@ static int load(remat_engine *e, remat_error *err) {
     return rm_model_load(&e->model, &e->gguf, &how, err);
 }
 
-static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits,
+/* --- the spill directory and the machine's rates ---------------------------------------------- */
+
+static void warn(const remat_engine *e, const char *message) {
+    if (e->options.warning != NULL) e->options.warning(e->options.warning_user, message);
+}
+
+/* limits.spill_dir, or the user's cache directory. "" when there is none. */
+static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_error *err) {
+    e->spill_dir[0] = '\0';
+    e->spill_dir_make = limits->spill_dir == NULL;
+    if (limits->no_spill || limits->cold == REMAT_COLD_DROP) {
+        if (limits->cold == REMAT_COLD_SPILL)
+            return rm_fail(err, REMAT_E_USAGE, "limits: nothing can be spilled without a disk");
+        if (limits->no_spill) return REMAT_OK;
+    }
+    if (limits->spill_dir == NULL) {
+        if (!rm_dirs_cache(e->spill_dir, sizeof e->spill_dir)) e->spill_dir[0] = '\0';
+        return REMAT_OK;
+    }
+    if (strlen(limits->spill_dir) >= sizeof e->spill_dir)
+        return rm_fail(err, REMAT_E_USAGE, "%s: the path of the spill directory is too long",
+                       rm_path_tail(limits->spill_dir));
+    snprintf(e->spill_dir, sizeof e->spill_dir, "%s", limits->spill_dir);
+    return REMAT_OK;
+}
+
+/* What is known of the machine without measuring; or measured now, in memory that is free yet. */
+static rm_rates rates_of(remat_engine *e, bool measure) {
+    rm_rates rates = rm_rates_guess();
+    uint8_t *memory;
+    rm_threads *threads = NULL;
+    const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
+    const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
+    const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
+    if (!measure || (test != NULL && strcmp(test, "guess") == 0)) return rates;
+    if (rm_ledger_borrow(&memory, &e->ledger, thread_bytes + rm_rates_bytes(), NULL) != REMAT_OK)
+        return rates;
+    memset(memory, 0, thread_bytes);
+    if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
+    if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
+        rm_rates measured;
+        if (rm_rates_get(&measured, NULL, e->kernels, threads, memory + thread_bytes, e->file.fd,
+                         dir) == REMAT_OK)
+            rates = measured;
+        rm_threads_stop(&threads);
+    }
+    rm_ledger_return(&e->ledger);
+    return rates;
+}
+
+static int plan_with(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
+                     const rm_rates *rates, remat_error *err) {
+    return rm_plan(out, e, limits, disk, rates, e->options.memory_bytes, program_bytes(e), err);
+}
+
+/* Plans with the disk that there is. `start`: the file is going to be made, so look closely. */
+static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits, bool start,
                     remat_error *err) {
     if (e->started || e->options.index_only)
         return rm_fail(err, REMAT_E_USAGE, "start: the engine is started already, or index_only");
-    return rm_plan(out, e, limits, e->options.memory_bytes, program_bytes(e), err);
+    RM_TRY(choose_spill_dir(e, limits, err));
+    rm_disk disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE;
+    rm_rates rates = rm_rates_guess();
+    RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+    if (out->total_bytes == out->full_bytes || out->total_bytes == 0) return REMAT_OK;
+    /* There is something to choose. */
+    rates = rates_of(e, true);
+    RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+    if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
+    const rm_spill_shape shape = rm_setup_spill(&out->setup, &e->model);
+    remat_error why = {0};
+    const rm_spill_room room = rm_spill_probe(&shape, e->spill_dir, e->spill_dir_make, &why);
+    if (room == RM_SPILL_ROOM_ALL) return REMAT_OK;
+    warn(e, why.message);
+    disk = room == RM_SPILL_ROOM_SOME ? RM_DISK_SMALL : RM_DISK_NONE;
+    remat_limits rest = *limits;
+    if (disk == RM_DISK_NONE) rest.cold = REMAT_COLD_DROP;
+    return plan_with(out, e, &rest, disk, &rates, err);
+}
+
+/* --- start ------------------------------------------------------------------------------------ */
+
+static int start_parts(remat_engine *e, remat_error *err) {
+    const rm_setup *setup = &e->setup;
+    RM_TRY(rm_threads_start(&e->threads, e->thread_memory, e->thread_count, err));
+    RM_TRY(rm_stream_start(&e->stream, &e->model, &e->gguf, e->threads, err));
+    rm_spill *spill = NULL;
+    if (rm_setup_spills(setup)) {
+        RM_TRY(rm_spill_start(&e->spill, e->spill_dir, e->spill_dir_make, err));
+        spill = &e->spill;
+    }
+    rm_cache_start(&e->cache, spill);
+    rm_rows_start(&e->sweep.rows, spill);
+    e->route.model = &e->model;
+    e->route.cache = &e->cache;
+    e->page_limit = setup->page_count;
+    e->sweep.kernels = e->kernels;
+    e->sweep.threads = e->threads;
+    e->sweep.cache = &e->cache;
+    e->sweep.stream = &e->stream;
+    e->sweep.spill_cold = setup->cold == REMAT_COLD_SPILL && spill != NULL;
+    e->sweep.canceled = canceled;
+    e->sweep.progress = sweep_progress;
+    e->sweep.user = e;
+    return REMAT_OK;
 }
 
 int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     const double begin = rm_clock_s();
     rm_planned plan;
-    RM_TRY(plan_for(&plan, e, limits, err));
+    RM_TRY(plan_for(&plan, e, limits, true, err));
     if (plan.total_bytes == 0) {
         if (err != NULL) err->minimum_bytes = plan.minimum_bytes;
         return rm_fail(err, REMAT_E_BUDGET,
@@ -272,19 +388,13 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->ledger.budget = e->options.memory_bytes;
     RM_TRY(rm_ledger_set_program(&e->ledger, plan.account_bytes[RM_ACCOUNT_PROGRAM], err));
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan.setup, err));
-    rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
+    if (e->model.weights != NULL)
+        rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
     rm_ledger_freeze(&e->ledger);
     e->started = true;
     e->setup = plan.setup;
     e->predicted_peak_bytes = plan.total_bytes;
-    RM_TRY(rm_threads_start(&e->threads, e->thread_memory, e->thread_count, err));
-    rm_cache_start(&e->cache);
-    e->sweep.kernels = e->kernels;
-    e->sweep.threads = e->threads;
-    e->sweep.cache = &e->cache;
-    e->sweep.canceled = canceled;
-    e->sweep.progress = sweep_progress;
-    e->sweep.user = e;
+    RM_TRY(start_parts(e, err));
     const int status = load(e, err);
     if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     RM_TRY(status);
@@ -293,21 +403,46 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     return REMAT_OK;
 }
 
+/* Tokens of all sequences that can stay, when they are full. */
+static uint32_t resident_tokens(const remat_engine *e, const rm_setup *s) {
+    const rm_model *m = &e->model;
+    const uint32_t all = s->column_count;
+    uint32_t hot = s->resident_columns < all ? s->resident_columns : all;
+    const bool spill = s->cold == REMAT_COLD_SPILL;
+    while (hot > 0 &&
+           s->sequence_count * rm_policy_pages(m, hot * RM_PAGE_TOKENS) +
+                   rm_policy_passing(m, (uint64_t)s->sequence_count * (all - hot), 1,
+                                     s->sequence_count, spill) >
+               s->page_count)
+        hot--;
+    const uint64_t tokens = (uint64_t)hot * RM_PAGE_TOKENS;
+    return (uint32_t)(tokens < s->context_count ? tokens : s->context_count);
+}
+
 int remat_plan_make(remat_plan *out, remat_engine *e, const remat_limits *limits,
                     remat_error *err) {
     rm_planned plan;
-    RM_TRY(plan_for(&plan, e, limits, err));
+    RM_TRY(plan_for(&plan, e, limits, false, err));
     *out = (remat_plan){.minimum_bytes = plan.minimum_bytes,
                         .full_bytes = plan.full_bytes,
                         .predicted_peak_bytes = plan.total_bytes,
                         .chunk_rows = plan.setup.chunk_rows};
     memcpy(out->account_bytes, plan.account_bytes, sizeof out->account_bytes);
-    const uint64_t layers = e->model.shape.layer_count, all = plan.setup.column_count;
-    const uint64_t pages = plan.setup.page_count / plan.setup.sequence_count;
-    const uint64_t columns =
-        layers > 1 && pages < all * layers ? (pages - all) / (layers - 1) : all;
-    const uint64_t tokens = columns * RM_PAGE_TOKENS;
-    out->resident_count =
-        (uint32_t)(tokens < plan.setup.context_count ? tokens : plan.setup.context_count);
+    if (plan.total_bytes == 0) return REMAT_OK;
+    out->resident_count = resident_tokens(e, &plan.setup);
+    out->cold = plan.setup.cold;
+    out->rows_spilled = plan.setup.row_max == 0;
+    out->prefill_s = plan.prefill_s;
+    out->token_s = plan.token_s;
+    for (uint32_t i = 0; i < rm_unit_count(&e->model); i++) {
+        uint64_t *to =
+            i < plan.setup.unit_count ? &out->resident_weight_bytes : &out->streamed_weight_bytes;
+        *to += rm_unit_bytes(&e->model, rm_plan_unit(&e->model, i));
+    }
+    if (rm_setup_spills(&plan.setup)) {
+        const rm_spill_shape shape = rm_setup_spill(&plan.setup, &e->model);
+        for (int i = 0; i < RM_SPILL_REGIONS; i++)
+            out->spill_file_bytes += rm_spill_stride(shape.slot_bytes[i]) * shape.slot_count[i];
+    }
     return REMAT_OK;
 }

@@ -1,16 +1,11 @@
 /*
- * sequence.c: tokens are appended; who keeps a cache and who is recomputed. Part: engine.
+ * sequence.c: tokens are appended. Part: engine.
  *
- *     tokens    0 ............ 64 d ................ count ......... total
- *               | dropped       | held in all layers  | new           |
- *     rows      transient, if the step needs them      keep_kv
- *
- * A run from the start is dropped, in whole columns: it needs nothing but itself to be recomputed,
- * and the first tokens are the cheapest (their attention is the shortest). The columns of a
- * sequence are symmetrical for decoding (each is read once a token), so a pinned subset is as good
- * as any; an LRU would never hit.
+ * A step is: the policy makes room (policy.c); the route finds which tokens of the past have to run
+ * again (route.c); they and the new ones become runs of a sweep. A page that turns out to be lost in
+ * the middle of it makes the step start again, with the page counted as dropped.
  */
-#include "engine/engine.h"
+#include "engine/policy.h"
 
 #include <string.h>
 
@@ -31,7 +26,7 @@ typedef struct advance {
     bool scoring; /* logits of every token but the last, and nothing is kept */
     rm_logits_fn *fn;
     void *user;
-    uint32_t row_count; /* rows waiting in the sweep */
+    uint32_t run_count, row_count; /* waiting in the sweep */
 } advance;
 
 static uint32_t total_of(const remat_step *s) {
@@ -71,115 +66,95 @@ static int check(const advance *a, remat_error *err) {
     return REMAT_OK;
 }
 
-/* --- who is dropped --------------------------------------------------------------------------- */
+/* --- runs ------------------------------------------------------------------------------------- */
 
-static const remat_step *step_of(const advance *a, const remat_sequence *s) {
-    for (uint32_t i = 0; i < a->step_count; i++) {
-        if (a->steps[i].sequence == s) return &a->steps[i];
-    }
-    return NULL;
-}
-
-/* Columns that a sequence holds, or will hold, in all layers. */
-static uint32_t held(const advance *a, const remat_sequence *s) {
-    const remat_step *step = step_of(a, s);
-    return columns(step != NULL ? total_of(step) : s->count) - s->dropped_columns;
-}
-
-/* Pages that the sweep needs at most at a time. */
-static uint64_t pages_needed(const advance *a) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < a->e->setup.sequence_count; i++) {
-        const remat_sequence *s = &a->e->sequences[i];
-        if (!s->open) continue;
-        sum += (uint64_t)held(a, s) * a->e->model.shape.layer_count;
-        if (step_of(a, s) != NULL) sum += s->dropped_columns; /* passing through a layer */
-    }
-    return sum;
-}
-
-static void drop_to(remat_sequence *s, uint32_t dropped) {
-    if (dropped <= s->dropped_columns) return;
-    rm_cache_drop(&s->engine->cache, s->index, s->dropped_columns, dropped);
-    s->dropped_columns = dropped;
-}
-
-/* Idle sequences give way first, the largest of them; then those of the step. */
-static remat_sequence *victim(const advance *a) {
-    remat_sequence *best = NULL;
-    for (uint32_t i = 0; i < a->e->setup.sequence_count; i++) {
-        remat_sequence *s = &a->e->sequences[i];
-        if (!s->open || held(a, s) == 0) continue;
-        const bool idle = step_of(a, s) == NULL, best_idle = best && step_of(a, best) == NULL;
-        if (best == NULL || idle > best_idle || (idle == best_idle && held(a, s) > held(a, best)))
-            best = s;
-    }
-    return best;
-}
-
-static void make_room(const advance *a) {
-    const rm_setup *setup = &a->e->setup;
-    for (uint32_t i = 0; i < a->step_count; i++) {
-        const uint32_t all = columns(total_of(&a->steps[i]));
-        if (all > setup->resident_columns)
-            drop_to(a->steps[i].sequence, all - setup->resident_columns);
-    }
-    while (pages_needed(a) > setup->page_count) {
-        remat_sequence *s = victim(a);
-        RM_ASSERT(s != NULL); /* the pool holds one layer of all contexts: plan.c */
-        drop_to(s, s->dropped_columns + 1);
-    }
-}
-
-/* --- rows ------------------------------------------------------------------------------------- */
-
-static int flush_rows(advance *a, remat_error *err) {
-    if (a->row_count == 0) return REMAT_OK;
-    const uint32_t n = a->row_count;
-    a->row_count = 0;
+static int flush(advance *a, remat_error *err) {
+    if (a->run_count == 0) return REMAT_OK;
+    const uint32_t n = a->run_count;
     a->e->sweep_count++;
-    a->e->row_count += n;
+    a->e->row_count += a->row_count;
+    a->run_count = a->row_count = 0;
     return rm_sweep_run(&a->e->sweep, n, a->fn, a->user, err);
 }
 
-static int add_row(advance *a, const remat_step *step, uint32_t position, remat_error *err) {
+/* Rows first .. end - 1 of a step, which leave at `leave`: a run for each column. With a whole cache
+ * a sweep may be full before the rows are: the next one goes on from the pages. */
+static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t end,
+                    uint32_t leave, remat_error *err) {
     const remat_sequence *s = step->sequence;
-    const uint32_t total = total_of(step);
-    const bool transient = position / RM_PAGE_TOKENS < s->dropped_columns;
-    const bool fresh = position >= s->count;
-    if (a->row_count == a->e->sweep.shape.row_max) RM_TRY(flush_rows(a, err));
-    if (!fresh) a->e->recomputed_tokens++;
-    a->e->sweep.rows[a->row_count++] =
-        (rm_row){.sequence = s->index,
-                 .position = position,
-                 .token = fresh ? step->tokens[position - s->count] : s->tokens[position],
-                 .first_layer = 0,
-                 .last_layer = (uint16_t)(a->e->model.shape.layer_count - 1),
-                 .keep_kv = !transient,
-                 .want_logits = a->scoring ? position + 1 < total : position + 1 == total};
+    const rm_sweep_shape *shape = &a->e->sweep.shape;
+    while (first < end) {
+        uint32_t n = least(end - first, RM_PAGE_TOKENS - first % RM_PAGE_TOKENS);
+        if (a->run_count == shape->run_max || (shape->row_max > 0 && a->row_count == shape->row_max))
+            RM_TRY(flush(a, err));
+        if (shape->row_max > 0) n = least(n, shape->row_max - a->row_count);
+        const bool fresh = first >= s->count;
+        a->e->sweep.runs[a->run_count++] =
+            (rm_row_run){.sequence = s->index,
+                         .first = first,
+                         .count = n,
+                         .row_first = a->row_count,
+                         .leave = (uint16_t)leave,
+                         .tokens = fresh ? step->tokens + (first - s->count) : s->tokens + first};
+        if (!fresh) a->e->recomputed_tokens += n;
+        a->row_count += n;
+        first += n;
+    }
     return REMAT_OK;
 }
 
-static int run_steps(advance *a, remat_error *err) {
-    for (uint32_t i = 0; i < a->step_count; i++) {
-        const remat_step *step = &a->steps[i];
-        const remat_sequence *s = step->sequence;
-        const uint32_t total = total_of(step);
-        const uint32_t again = least(s->dropped_columns * RM_PAGE_TOKENS, total);
-        for (uint32_t p = 0; p < again; p++)
-            RM_TRY(add_row(a, step, p, err));
-        for (uint32_t p = again > s->count ? again : s->count; p < total; p++)
-            RM_TRY(add_row(a, step, p, err));
+static int add_step(advance *a, const remat_step *step, remat_error *err) {
+    const remat_sequence *s = step->sequence;
+    const uint32_t total = total_of(step), layers = a->e->model.shape.layer_count;
+    /* The first token whose logits are wanted, and the first after it whose are not. */
+    const uint32_t logits_first = a->scoring ? s->count : total - 1;
+    const uint32_t logits_end = a->scoring ? total - 1 : total;
+    rm_route *route = &a->e->route;
+    (void)rm_route_make(route, s->index, s->count, logits_first);
+    for (uint32_t c = 0; c < columns(s->count); c++) {
+        if (route->leave[c] == RM_ROUTE_NONE) continue;
+        RM_TRY(add_rows(a, step, c * RM_PAGE_TOKENS, least((c + 1) * RM_PAGE_TOKENS, s->count),
+                        route->leave[c], err));
     }
-    return flush_rows(a, err);
+    RM_TRY(add_rows(a, step, s->count, logits_first, layers - 1, err));
+    RM_TRY(add_rows(a, step, logits_first, logits_end, layers, err));
+    return add_rows(a, step, logits_end, total, layers - 1, err);
+}
+
+/* One try. RM_SWEEP_LOST: what was lost is known to be now. */
+static int run_steps(advance *a, bool healing, remat_error *err) {
+    a->run_count = a->row_count = 0;
+    RM_TRY(rm_policy_make_room(a->e, a->steps, a->step_count, healing, err));
+    for (uint32_t i = 0; i < a->step_count; i++)
+        RM_TRY(add_step(a, &a->steps[i], err));
+    return flush(a, err);
+}
+
+/* What was read back wrong is computed again. A disk that goes on like that is given up. */
+static int run_healing(advance *a, remat_error *err) {
+    enum { TRIES = 4 };
+    int status = run_steps(a, false, err);
+    for (int i = 1; status == RM_SWEEP_LOST; i++) {
+        a->e->healed_count++;
+        if (i == TRIES / 2) rm_cache_abandon_spill(&a->e->cache);
+        if (i == TRIES) {
+            return rm_fail(err, REMAT_E_FAILED,
+                           "spill: what was written cannot be read back: the disk is failing; give "
+                           "another --spill directory, or more memory");
+        }
+        status = run_steps(a, true, err);
+    }
+    return status;
 }
 
 /* --- results ---------------------------------------------------------------------------------- */
 
 /* Without a scorer the only rows with logits are the last of each step. */
-static int keep_logits(void *user, uint32_t row, const float *logits, remat_error *err) {
+static int keep_logits(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                       remat_error *err) {
     remat_engine *e = user;
-    const remat_sequence *s = &e->sequences[e->sweep.rows[row].sequence];
+    const remat_sequence *s = &e->sequences[run->sequence];
+    (void)position;
     (void)err;
     memcpy(s->logits, logits, e->model.shape.vocabulary * sizeof *logits);
     return REMAT_OK;
@@ -189,13 +164,16 @@ static int keep_logits(void *user, uint32_t row, const float *logits, remat_erro
 static void take_back(remat_sequence *s, uint32_t total) {
     const uint32_t keep = columns(s->count);
     rm_cache_drop(&s->engine->cache, s->index, keep, columns(total));
-    s->dropped_columns = least(s->dropped_columns, keep);
+    for (uint32_t c = keep; c < columns(total); c++) {
+        s->cold[c] = 0;
+        s->uses[c] = 0;
+    }
 }
 
 /* After numbers that were not finite: the kept page of the last tokens may hold some of them, and
  * even unseen they would spoil sums (0 x NaN). All of it is recomputed when it is needed. */
 static void forget(remat_sequence *s) {
-    drop_to(s, columns(s->count));
+    rm_cache_drop(&s->engine->cache, s->index, 0, columns(s->count));
 }
 
 static void take_over(const remat_step *step) {
@@ -210,11 +188,11 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     a.fn = a.scoring ? score : keep_logits;
     a.user = a.scoring ? user : e;
     RM_TRY(check(&a, err));
-    make_room(&a);
-    const int status = run_steps(&a, err);
+    const int status = run_healing(&a, err);
     for (uint32_t i = 0; i < step_count; i++) {
         if (status == REMAT_OK && !a.scoring) {
             take_over(&steps[i]);
+            rm_policy_used(steps[i].sequence);
         } else {
             take_back(steps[i].sequence, total_of(&steps[i]));
             if (status == REMAT_E_FAILED) forget(steps[i].sequence);

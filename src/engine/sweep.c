@@ -1,191 +1,424 @@
 /* sweep.c: see sweep.h. */
 #include "engine/sweep.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+enum {
+    /* Strips of the output matrix whose results are held as tiles at a time. */
+    OUTPUT_STRIPS = 1024,
+};
+
+static uint32_t tile_strips(const rm_model *m) {
+    const uint32_t all = rm_strips(m->shape.vocabulary);
+    return all < OUTPUT_STRIPS ? all : OUTPUT_STRIPS;
+}
 
 int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep_shape *shape,
                     remat_error *err) {
     const uint64_t width = (uint64_t)RM_LANES * rm_strips(m->shape.vocabulary);
     const rm_account work = RM_ACCOUNT_WORK, rows = RM_ACCOUNT_ROWS, logits = RM_ACCOUNT_LOGITS;
     const rm_input_kind kind = rm_input_of(&m->output, true);
+    const rm_rows_shape hidden = {
+        .row_max = shape->row_max, .chunk_rows = shape->chunk_rows, .dim = m->shape.dim};
+    const uint32_t listed =
+        shape->chunk_rows > shape->logits_rows ? shape->chunk_rows : shape->logits_rows;
     s->shape = *shape;
     s->model = m;
     RM_TRY(rm_work_layout(&s->work, l, m, shape->chunk_rows, shape->thread_count,
-                          shape->context_count, err));
-    const uint32_t listed =
-        shape->chunk_rows > shape->logits_rows ? shape->chunk_rows : shape->logits_rows;
+                          shape->context_count, shape->staged, err));
     RM_TRY(rm_ledger_carve(&s->hidden_row, l, work, listed, sizeof *s->hidden_row, err));
     RM_TRY(rm_ledger_carve(&s->position, l, work, shape->chunk_rows, sizeof *s->position, err));
     RM_TRY(rm_ledger_carve(&s->segments, l, work, shape->chunk_rows, sizeof *s->segments, err));
-    RM_TRY(rm_ledger_carve(&s->rows, l, rows, shape->row_max, sizeof *s->rows, err));
-    RM_TRY(rm_ledger_carve(&s->hidden, l, rows, (uint64_t)shape->row_max * m->shape.dim,
-                           sizeof(float), err));
+    RM_TRY(rm_ledger_carve(&s->now.at, l, work, shape->chunk_rows, sizeof *s->now.at, err));
+    RM_TRY(rm_ledger_carve(&s->next.at, l, work, shape->chunk_rows, sizeof *s->next.at, err));
+    RM_TRY(rm_ledger_carve(&s->embed_space, l, work, shape->thread_count,
+                           rm_stream_embed_space(m), err));
+    RM_TRY(rm_ledger_carve(&s->runs, l, rows, shape->run_max, sizeof *s->runs, err));
+    RM_TRY(rm_rows_layout(&s->rows, l, &hidden, err));
     RM_TRY(rm_ledger_carve(&s->logit_in, l, logits, 1,
                            rm_input_bytes(kind, shape->logits_rows, m->shape.dim), err));
-    RM_TRY(rm_ledger_carve(&s->logits, l, logits, 2, width * sizeof(float), err));
+    RM_TRY(rm_ledger_carve(&s->logits, l, logits, shape->logits_rows, width * sizeof(float), err));
+    /* The tile, and room for the second half of a fine result. */
+    const uint64_t tile = (uint64_t)RM_LANES * tile_strips(m);
     return rm_ledger_carve(&s->logit_tiles, l, logits,
-                           (uint64_t)shape->logits_rows * rm_input_rows(kind) * width,
+                           ((uint64_t)shape->logits_rows * rm_input_rows(kind) + 1) * tile,
                            sizeof(float), err);
+}
+
+/* --- the way in ------------------------------------------------------------------------------- */
+
+typedef struct embedding {
+    rm_sweep *sweep;
+    atomic_bool failed;
+    atomic_flag reported;
+    remat_error err;
+    int status;
+} embedding;
+
+static int embed_row(rm_sweep *s, float *x, uint32_t token, uint32_t thread, remat_error *err) {
+    const rm_matrix *w = &s->model->embedding;
+    const float scale = s->model->shape.embedding_scale;
+    if (w->strips != NULL) {
+        rm_unpack_row(x, w->format, w->strips + (size_t)(token / RM_LANES) * w->strip_bytes,
+                      token % RM_LANES, w->k);
+    } else {
+        RM_TRY(rm_stream_embed(s->stream, x, token,
+                               s->embed_space + thread * rm_stream_embed_space(s->model), err));
+    }
+    for (uint32_t k = 0; scale != 1 && k < w->k; k++)
+        x[k] *= scale;
+    return REMAT_OK;
+}
+
+static void embed_item(void *user, uint32_t item, uint32_t thread) {
+    embedding *e = user;
+    rm_sweep *s = e->sweep;
+    remat_error err = {0};
+    const uint32_t first = item * RM_GROUP, n = rm_group_rows(s->now.rows, first);
+    uint32_t piece = 0, at = first; /* of the piece */
+    while (at >= s->now.at[piece].count)
+        at -= s->now.at[piece++].count;
+    for (uint32_t i = first; i < first + n; i++) {
+        const rm_piece *p = &s->now.at[piece];
+        float *x = s->hidden + (size_t)s->hidden_row[i] * s->model->shape.dim;
+        if (atomic_load_explicit(&e->failed, memory_order_relaxed)) return;
+        const int status = embed_row(s, x, s->runs[p->run].tokens[p->first + at], thread, &err);
+        if (status != REMAT_OK) {
+            if (!atomic_flag_test_and_set(&e->reported)) {
+                e->status = status;
+                e->err = err;
+            }
+            atomic_store(&e->failed, true);
+            return;
+        }
+        if (++at == p->count) {
+            at = 0;
+            piece++;
+        }
+    }
+}
+
+static int embed(rm_sweep *s, remat_error *err) {
+    embedding e = {.sweep = s, .reported = ATOMIC_FLAG_INIT};
+    rm_threads_for(s->threads, (s->now.rows + RM_GROUP - 1) / RM_GROUP, 0, embed_item, &e);
+    if (e.status != REMAT_OK && err != NULL) *err = e.err;
+    return e.status;
+}
+
+/* The runs of a chunk, for rows.h. */
+static uint32_t runs_of(const rm_pieces *p, uint32_t runs[RM_ROWS_RUNS]) {
+    RM_ASSERT(p->count <= RM_ROWS_RUNS);
+    for (uint32_t i = 0; i < p->count; i++)
+        runs[i] = p->at[i].run;
+    return p->count;
+}
+
+static int open_rows(rm_sweep *s, uint32_t layer, remat_error *err) {
+    uint32_t runs[RM_ROWS_RUNS], row = 0;
+    s->hidden = s->rows.memory;
+    if (s->rows.spilled) {
+        s->hidden = rm_rows_open(&s->rows, runs, runs_of(&s->now, runs), layer > 0);
+        if (s->hidden == NULL) return RM_SWEEP_LOST;
+    }
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const uint32_t base =
+            s->rows.spilled ? i * RM_PAGE_TOKENS : s->runs[p->run].row_first + p->first;
+        for (uint32_t k = 0; k < p->count; k++)
+            s->hidden_row[row++] = base + k;
+    }
+    return layer == 0 ? embed(s, err) : REMAT_OK;
+}
+
+static void read_rows_ahead(rm_sweep *s, rm_cursor at) {
+    uint32_t runs[RM_ROWS_RUNS];
+    if (!s->rows.spilled) return;
+    rm_piece pieces[RM_ROWS_RUNS];
+    rm_pieces p = {.at = pieces};
+    if (!rm_sweep_take(s, &p, &at)) {
+        at = (rm_cursor){.layer = at.layer + 1};
+        if (!rm_sweep_take(s, &p, &at)) return;
+    }
+    if (at.layer > 0) rm_rows_ahead(&s->rows, runs, runs_of(&p, runs));
 }
 
 /* --- pages ------------------------------------------------------------------------------------ */
 
-static uint32_t column_of(const rm_row *row) {
-    return row->position / RM_PAGE_TOKENS;
+static uint32_t column_of(const rm_row_run *r) {
+    return r->first / RM_PAGE_TOKENS;
 }
 
-static bool runs_in(const rm_row *row, uint32_t layer) {
-    return row->first_layer <= layer && layer <= row->last_layer;
+static bool cold(const rm_sweep *s, uint32_t sequence, uint32_t layer, uint32_t column) {
+    return layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
 }
 
-static void hold_pages(rm_sweep *s, uint32_t row_count, uint32_t layer) {
-    for (uint32_t i = 0; i < row_count; i++) {
-        const rm_row *r = &s->rows[i];
-        const bool same =
-            i > 0 && r[-1].sequence == r->sequence && column_of(r - 1) == column_of(r);
-        if (same || !runs_in(r, layer)) continue;
-        const bool held = rm_cache_hold(s->cache, r->sequence, layer, column_of(r));
-        RM_ASSERT(held); /* the planner's promise */
+/* A block for a page of the chunk when the pool is full: from a cold page of this layer that is
+ * behind the chunk. The newest of them: the older ones are read by every chunk as well, and one
+ * that stays is as good as another. False: there is none. */
+static bool evict(rm_sweep *s, uint32_t layer) {
+    const rm_row_run *now = &s->runs[s->now.at[0].run];
+    for (uint32_t i = s->now.at[0].run; i-- > 0;) {
+        const rm_row_run *r = &s->runs[i];
+        if (r->sequence == now->sequence && column_of(r) == column_of(now)) continue;
+        if (!rm_cache_in_pool(s->cache, r->sequence, layer, column_of(r)) ||
+            !cold(s, r->sequence, layer, column_of(r)))
+            continue;
+        /* A page that will be dropped is kept in the file until the layer is done. */
+        if (!rm_cache_save(s->cache, r->sequence, layer, column_of(r))) continue;
+        rm_cache_release(s->cache, r->sequence, layer, column_of(r));
+        return true;
     }
+    return false;
 }
 
-static void release_pages(rm_sweep *s, uint32_t row_count, uint32_t layer) {
-    for (uint32_t i = 0; i < row_count; i++) {
-        const rm_row *r = &s->rows[i];
-        if (!r->keep_kv) rm_cache_release(s->cache, r->sequence, layer, column_of(r));
-    }
-}
-
-/* --- the way in, the layers, the way out ------------------------------------------------------ */
-
-typedef struct embedding {
-    rm_sweep *sweep;
-    uint32_t row_count;
-} embedding;
-
-static void embed_item(void *user, uint32_t item, uint32_t thread) {
-    const embedding *e = user;
-    const rm_sweep *s = e->sweep;
-    const rm_matrix *w = &s->model->embedding;
-    const uint32_t first = item * RM_GROUP, n = rm_group_rows(e->row_count, first);
-    (void)thread;
-    for (uint32_t i = first; i < first + n; i++) {
-        const uint32_t token = s->rows[i].token;
-        if (s->rows[i].first_layer > 0) continue;
-        float *x = s->hidden + (size_t)i * w->k;
-        rm_unpack_row(x, w->format, w->strips + (size_t)(token / RM_LANES) * w->strip_bytes,
-                      token % RM_LANES, w->k);
-        for (uint32_t k = 0; s->model->shape.embedding_scale != 1 && k < w->k; k++)
-            x[k] *= s->model->shape.embedding_scale;
-    }
-}
-
-/* Takes rows from *next on that run in this layer; `wanted`: only those that want logits. */
-static rm_chunk take_chunk(rm_sweep *s, uint32_t *next, uint32_t row_count, uint32_t layer,
-                           bool wanted) {
-    rm_chunk c = {.hidden_row = s->hidden_row, .position = s->position, .segments = s->segments};
-    for (; *next < row_count && c.row_count < s->shape.chunk_rows; ++*next) {
-        const rm_row *r = &s->rows[*next];
-        if (!runs_in(r, layer) || (wanted && !r->want_logits)) continue;
-        rm_segment *g = &s->segments[c.segment_count];
-        if (c.segment_count == 0 || g[-1].sequence != r->sequence) {
-            *g = (rm_segment){.sequence = r->sequence, .first = c.row_count};
-            c.segment_count++;
+static int hold_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_row_run *r = &s->runs[s->now.at[i].run];
+        for (;;) {
+            const rm_hold held = rm_cache_hold(s->cache, r->sequence, layer, column_of(r), true);
+            if (held == RM_HELD) break;
+            if (held == RM_HOLD_LOST) return RM_SWEEP_LOST;
+            if (!evict(s, layer)) {
+                return rm_fail(err, REMAT_E_FAILED,
+                               "cache: the spill file takes no more pages and memory has no room "
+                               "for them; free the disk, or give more memory");
+            }
         }
-        s->segments[c.segment_count - 1].count++;
-        s->hidden_row[c.row_count] = *next;
-        s->position[c.row_count] = r->position;
-        c.row_count++;
     }
-    return c;
+    return REMAT_OK;
 }
+
+/* Cold pages whose last row has been here begin their way to the file. */
+static void save_cold(rm_sweep *s, uint32_t layer) {
+    if (!s->spill_cold) return;
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        const bool whole = p->first + p->count == r->count;
+        const bool more = p->run + 1 < s->run_count && r[1].sequence == r->sequence &&
+                          column_of(r + 1) == column_of(r);
+        if (whole && !more && cold(s, r->sequence, layer, column_of(r)))
+            (void)rm_cache_save(s->cache, r->sequence, layer, column_of(r));
+    }
+}
+
+/* Pages of a layer with a window that no later row sees. They were given back up to there before,
+ * so the walk is short. */
+static void leave_window(rm_sweep *s, uint32_t layer) {
+    const rm_layer *y = &s->model->layers[layer];
+    if (y->window == 0) return;
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        const uint32_t next = r->first + p->first + p->count;
+        for (uint32_t c = rm_first_column(y, next); c-- > 0;) {
+            if (!rm_cache_known(s->cache, r->sequence, layer, c)) break;
+            rm_cache_drop_page(s->cache, r->sequence, layer, c);
+        }
+    }
+}
+
+static void release_cold(rm_sweep *s, uint32_t layer) {
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        const rm_row_run *r = &s->runs[i];
+        const uint32_t c = column_of(r);
+        if (!cold(s, r->sequence, layer, c)) continue;
+        if (!s->spill_cold) {
+            rm_cache_drop_page(s->cache, r->sequence, layer, c);
+        } else if (rm_cache_in_pool(s->cache, r->sequence, layer, c)) {
+            (void)rm_cache_save(s->cache, r->sequence, layer, c);
+            rm_cache_release(s->cache, r->sequence, layer, c);
+        }
+    }
+}
+
+/* --- the layers ------------------------------------------------------------------------------- */
 
 static int check_canceled(const rm_sweep *s, remat_error *err) {
     return s->canceled(s->user) ? rm_fail(err, REMAT_E_CANCELED, "interrupted") : REMAT_OK;
 }
 
-static int run_layer(rm_sweep *s, uint32_t row_count, uint32_t layer, remat_error *err) {
-    const bool last = layer + 1 == s->model->shape.layer_count;
-    rm_chunk chunk;
-    rm_layer_job job = {.model = s->model,
-                        .kernels = s->kernels,
-                        .threads = s->threads,
-                        .work = &s->work,
-                        .cache = s->cache,
-                        .hidden = s->hidden,
-                        .layer = layer,
-                        .chunk = &chunk};
-    for (uint32_t next = 0; next < row_count;) {
-        RM_TRY(check_canceled(s, err));
-        chunk = take_chunk(s, &next, row_count, layer, false);
-        if (chunk.row_count > 0) rm_layer_run(&job, true, !last);
-        if (s->progress != NULL)
-            s->progress(s->user, (uint64_t)layer * row_count + next,
-                        (uint64_t)row_count * s->model->shape.layer_count);
+static rm_chunk chunk_of(rm_sweep *s) {
+    rm_chunk c = {.hidden_row = s->hidden_row, .position = s->position, .segments = s->segments};
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        rm_segment *g = &s->segments[c.segment_count];
+        if (c.segment_count == 0 || g[-1].sequence != r->sequence) {
+            *g = (rm_segment){.sequence = r->sequence, .first = c.row_count};
+            c.segment_count++;
+        }
+        s->segments[c.segment_count - 1].count += p->count;
+        for (uint32_t k = 0; k < p->count; k++)
+            s->position[c.row_count++] = r->first + p->first + k;
     }
-    /* Past the last layer's keys go only rows whose logits somebody wants. */
-    for (uint32_t next = 0; last && next < row_count;) {
-        RM_TRY(check_canceled(s, err));
-        chunk = take_chunk(s, &next, row_count, layer, true);
-        if (chunk.row_count > 0) rm_layer_run(&job, false, true);
+    return c;
+}
+
+static void tap_rows(const rm_sweep *s, uint32_t layer) {
+    uint32_t row = 0;
+    for (uint32_t i = 0; s->tap != NULL && i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        for (uint32_t k = 0; k < p->count; k++, row++) {
+            if (s->now.rest)
+                s->tap(s->tap_user, layer, &s->runs[p->run], s->position[row],
+                       s->hidden + (size_t)s->hidden_row[row] * s->model->shape.dim);
+        }
     }
-    if (s->tap != NULL) {
-        for (uint32_t i = 0; i < row_count; i++)
-            s->tap(s->tap_user, layer, i, s->hidden + (size_t)i * s->model->shape.dim);
-    }
+}
+
+static void attention_reads(void *user) {
+    rm_sweep_read_ahead(user);
+}
+
+static int run_chunk(rm_sweep *s, uint32_t layer, rm_cursor next, remat_error *err) {
+    RM_TRY(hold_pages(s, layer, err));
+    RM_TRY(open_rows(s, layer, err));
+    read_rows_ahead(s, next);
+    const rm_chunk chunk = chunk_of(s);
+    const rm_layer_job job = {.model = s->model,
+                              .kernels = s->kernels,
+                              .threads = s->threads,
+                              .work = &s->work,
+                              .cache = s->cache,
+                              .hidden = s->hidden,
+                              .layer = layer,
+                              .chunk = &chunk,
+                              .read_ahead = attention_reads,
+                              .read_user = s};
+    if (!rm_layer_run(&job, s->now.rest)) return RM_SWEEP_LOST;
+    tap_rows(s, layer);
+    if (s->rows.spilled && s->now.rest) rm_rows_store(&s->rows);
+    save_cold(s, layer);
+    leave_window(s, layer);
     return REMAT_OK;
 }
 
-/* Logits of `count` rows whose indices are in hidden_row. */
-static int logits_of(rm_sweep *s, uint32_t count, rm_logits_fn *fn, void *user, remat_error *err) {
+static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
+    const uint32_t layers = s->model->shape.layer_count;
+    const uint64_t rows =
+        s->runs[s->run_count - 1].row_first + s->runs[s->run_count - 1].count;
+    uint64_t done = 0;
+    RM_TRY(rm_stream_layer(s->stream, layer, err));
+    for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
+        RM_TRY(check_canceled(s, err));
+        RM_TRY(run_chunk(s, layer, at, err));
+        done += s->now.rows;
+        if (s->progress != NULL && done < rows) s->progress(s->user, layer * rows + done, rows * layers);
+    }
+    release_cold(s, layer);
+    if (s->progress != NULL) s->progress(s->user, (layer + 1) * rows, rows * layers);
+    return REMAT_OK;
+}
+
+/* --- the way out ------------------------------------------------------------------------------ */
+
+/* A row whose logits are wanted. */
+typedef struct wanted {
+    const rm_row_run *run;
+    uint32_t position;
+} wanted;
+
+/* Inputs of the output matrix are in logit_in; the logits of count rows go to s->logits. */
+static int output_rows(rm_sweep *s, const rm_inputs *in, uint32_t count, remat_error *err) {
+    const size_t width = (size_t)RM_LANES * rm_strips(s->model->shape.vocabulary);
+    const uint32_t most = tile_strips(s->model);
+    for (;;) {
+        rm_matrix tile;
+        uint32_t first;
+        RM_TRY(rm_stream_output(s->stream, &tile, &first, err));
+        if (tile.outputs == 0) return REMAT_OK;
+        const uint32_t strips = rm_strips(tile.outputs);
+        for (uint32_t at = 0; at < strips; at += most) {
+            const uint32_t n = strips - at < most ? strips - at : most;
+            rm_matrix part = tile;
+            part.strips += (size_t)at * part.strip_bytes;
+            part.outputs = n * RM_LANES;
+            float *to = s->logit_tiles;
+            const rm_product out = rm_product_make(&part, true, count, &to);
+            rm_products_run(s->kernels, s->threads, &s->work, in, &out, 1);
+            for (uint32_t i = 0; i < count; i++)
+                rm_product_row(s->logits + i * width + (size_t)(first + at) * RM_LANES, s->kernels,
+                               &out, i, to);
+        }
+    }
+}
+
+/* The norms of the next count wanted rows, from *run and *row on, as inputs of the output matrix. */
+static int input_rows(rm_sweep *s, rm_inputs *in, wanted *rows, uint32_t count, uint32_t *run,
+                      uint32_t *row) {
     const rm_model *m = s->model;
-    float *at = s->logit_tiles, *const *space = s->work.threads[0].row;
-    const rm_product out = rm_product_make(&m->output, true, count, &at);
-    rm_inputs in = {.mask = 1u << out.input};
-    in.kind[out.input] = rm_input_view(s->logit_in, out.input, count, m->shape.dim);
-    for (uint32_t i = 0; i < count; i++) {
-        const float *x = s->hidden + (size_t)s->hidden_row[i] * m->shape.dim;
-        s->kernels->rms_norm(space[0], x, m->output_norm.at, m->shape.dim, m->shape.norm_epsilon);
-        rm_inputs_put(s->kernels, &in, i, 0, m->shape.dim, space[0], space[1]);
-    }
-    rm_products_run(s->kernels, s->threads, &s->work, &in, &out, 1);
-    for (uint32_t i = 0; i < count; i++) {
-        const size_t width = (size_t)out.y.strips * RM_LANES;
-        const float *logits = s->logits;
-        rm_product_row(s->logits, s->kernels, &out, i, s->logits + width);
-        if (!s->kernels->all_finite(logits, m->shape.vocabulary)) {
-            return rm_fail(err, REMAT_E_FAILED,
-                           "logits after position %u are not finite numbers: "
-                           "the model's weights or its type are unsound; try another file",
-                           s->rows[s->hidden_row[i]].position);
+    float *const *space = s->work.threads[0].row;
+    for (uint32_t i = 0; i < count;) {
+        const rm_row_run *r = &s->runs[*run];
+        if (r->leave < m->shape.layer_count || *row == r->count) {
+            ++*run;
+            *row = 0;
+            continue;
         }
-        RM_TRY(fn(user, s->hidden_row[i], logits, err));
+        const float *from = s->rows.memory + (size_t)r->row_first * m->shape.dim;
+        if (s->rows.spilled) from = rm_rows_open(&s->rows, run, 1, true);
+        if (from == NULL) return RM_SWEEP_LOST;
+        for (; i < count && *row < r->count; i++, ++*row) {
+            s->kernels->rms_norm(space[0], from + (size_t)*row * m->shape.dim, m->output_norm.at,
+                                 m->shape.dim, m->shape.norm_epsilon);
+            rm_inputs_put(s->kernels, in, i, 0, m->shape.dim, space[0], space[1]);
+            rows[i] = (wanted){.run = r, .position = r->first + *row};
+        }
     }
     return REMAT_OK;
 }
 
-static int all_logits(rm_sweep *s, uint32_t row_count, rm_logits_fn *fn, void *user,
-                      remat_error *err) {
-    for (uint32_t next = 0; next < row_count;) {
-        uint32_t count = 0;
-        for (; next < row_count && count < s->shape.logits_rows; next++) {
-            if (s->rows[next].want_logits) s->hidden_row[count++] = next;
-        }
+static uint32_t wanted_count(const rm_sweep *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->run_count; i++)
+        n += s->runs[i].leave == s->model->shape.layer_count ? s->runs[i].count : 0;
+    return n;
+}
+
+static int all_logits(rm_sweep *s, rm_logits_fn *fn, void *user, remat_error *err) {
+    const rm_model *m = s->model;
+    const size_t width = (size_t)RM_LANES * rm_strips(m->shape.vocabulary);
+    const rm_input_kind kind = rm_input_of(&m->output, true);
+    uint32_t left = wanted_count(s), run = 0, row = 0;
+    while (left > 0) {
+        const uint32_t n = left < s->shape.logits_rows ? left : s->shape.logits_rows;
+        wanted rows[RM_GROUP];
+        rm_inputs in = {.mask = 1u << kind};
+        in.kind[kind] = rm_input_view(s->logit_in, kind, n, m->shape.dim);
         RM_TRY(check_canceled(s, err));
-        if (count > 0) RM_TRY(logits_of(s, count, fn, user, err));
+        RM_TRY(input_rows(s, &in, rows, n, &run, &row));
+        RM_TRY(output_rows(s, &in, n, err));
+        for (uint32_t i = 0; i < n; i++) {
+            const float *logits = s->logits + i * width;
+            if (!s->kernels->all_finite(logits, m->shape.vocabulary)) {
+                return rm_fail(err, REMAT_E_FAILED,
+                               "logits after position %u are not finite numbers: "
+                               "the model's weights or its type are unsound; try another file",
+                               rows[i].position);
+            }
+            RM_TRY(fn(user, rows[i].run, rows[i].position, logits, err));
+        }
+        left -= n;
     }
     return REMAT_OK;
 }
 
-int rm_sweep_run(rm_sweep *s, uint32_t row_count, rm_logits_fn *fn, void *user, remat_error *err) {
-    RM_ASSERT(row_count > 0 && row_count <= s->shape.row_max);
-    embedding e = {.sweep = s, .row_count = row_count};
-    rm_threads_for(s->threads, (row_count + RM_GROUP - 1) / RM_GROUP, 0, embed_item, &e);
-    for (uint32_t layer = 0; layer < s->model->shape.layer_count; layer++) {
-        hold_pages(s, row_count, layer);
-        const int status = run_layer(s, row_count, layer, err);
-        release_pages(s, row_count, layer);
-        RM_TRY(status);
-    }
-    return all_logits(s, row_count, fn, user, err);
+int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, remat_error *err) {
+    const uint32_t layers = s->model->shape.layer_count;
+    RM_ASSERT(run_count > 0 && run_count <= s->shape.run_max);
+    s->run_count = run_count;
+    s->next.count = 0;
+    s->ahead = (rm_cursor){0};
+    rm_rows_reset(&s->rows);
+    rm_stream_begin(s->stream, 0, layers - 1, (wanted_count(s) + s->shape.logits_rows - 1) / s->shape.logits_rows);
+    rm_sweep_read_ahead(s);
+    int status = REMAT_OK;
+    for (uint32_t layer = 0; status == REMAT_OK && layer < layers; layer++)
+        status = run_layer(s, layer, err);
+    if (status == REMAT_OK) status = all_logits(s, fn, user, err);
+    rm_stage_forget(s->cache);
+    rm_stream_end(s->stream);
+    return status;
 }

@@ -70,7 +70,7 @@ static int thread_layout(rm_scratch_thread *t, rm_ledger *l, const rm_work *w, c
 }
 
 int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_rows,
-                   uint32_t thread_count, uint32_t context_count, remat_error *err) {
+                   uint32_t thread_count, uint32_t context_count, bool staged, remat_error *err) {
     const rm_shape *s = &m->shape;
     const uint32_t group = s->head_count / s->kv_head_count, q = s->head_count * s->head_dim;
     const uint32_t kv = s->kv_head_count * s->head_dim;
@@ -97,6 +97,8 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     RM_TRY(rm_ledger_carve(&w->query, l, a, rows * s->head_count * s->head_dim_padded,
                            sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->split, l, a, state * w->span_count * s->head_count * RM_SPLIT_ROWS,
+                           sizeof(float), err));
+    RM_TRY(rm_ledger_carve(&w->totals, l, a, staged ? rows * s->head_count * state : 0,
                            sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->choices, l, a, routed * s->expert_used, sizeof *w->choices, err));
     RM_TRY(rm_ledger_carve(&w->expert_rows, l, a, routed, sizeof *w->expert_rows, err));

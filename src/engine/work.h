@@ -68,15 +68,17 @@ typedef struct rm_work {
     uint64_t mid_at[RM_INPUT_COUNT];
     float *heads, *out, *query;
     float *split;           /* [span][query head][row < RM_SPLIT_ROWS] states */
+    float *totals;          /* chunk x query heads: states between two bands of attention; or NULL */
     rm_choice *choices;     /* chunk x expert_used: experts */
     rm_choice *expert_rows; /* rows gathered for one expert */
     float *expert_sum;      /* chunk x dim */
     rm_scratch_thread *threads;
 } rm_work;
 
-/* Carves everything for chunks of chunk_rows rows in contexts of context_count tokens. */
+/* Carves everything for chunks of chunk_rows rows in contexts of context_count tokens. staged:
+ * attention may have to take the past in bands. */
 int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_rows,
-                   uint32_t thread_count, uint32_t context_count, remat_error *err);
+                   uint32_t thread_count, uint32_t context_count, bool staged, remat_error *err);
 
 /* Views of `in` and `mid` for row_count rows of k values, in the kinds of mask. */
 rm_inputs rm_work_in(const rm_work *w, unsigned mask, uint32_t row_count, uint32_t k);

@@ -1,0 +1,277 @@
+/* policy.c: see policy.h. */
+#include "engine/policy.h"
+
+static uint32_t columns(uint32_t tokens) {
+    return (tokens + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+}
+
+/* --- counting --------------------------------------------------------------------------------- */
+
+/* Layers from `layer` on that keep a page of a column: all that have it in their window. The column
+ * is in a window when one of the tokens from position `next` on sees it. */
+static uint32_t layers_with(const rm_model *m, uint32_t layer, uint32_t column, uint32_t next) {
+    uint32_t n = 0;
+    for (uint32_t l = layer; l < m->shape.layer_count; l++)
+        n += column >= rm_first_column(&m->layers[l], next);
+    return n;
+}
+
+static bool has_windows(const rm_model *m) {
+    for (uint32_t l = 0; l < m->shape.layer_count; l++) {
+        if (m->layers[l].window > 0) return true;
+    }
+    return false;
+}
+
+uint64_t rm_policy_pages(const rm_model *m, uint32_t tokens) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < m->shape.layer_count; l++) {
+        /* A window is somewhere in the past: it may begin in the last token of a column. */
+        const uint32_t window = m->layers[l].window;
+        const uint32_t most = window > 0 ? (window + RM_PAGE_TOKENS - 2) / RM_PAGE_TOKENS + 1 : 0;
+        n += window > 0 && most < columns(tokens) ? most : columns(tokens);
+    }
+    return n;
+}
+
+uint64_t rm_policy_passing(const rm_model *m, uint64_t cold_columns, uint64_t chunk_rows,
+                           uint32_t sequences, bool spill) {
+    const uint64_t chunk = chunk_rows / RM_PAGE_TOKENS + 1 + sequences;
+    uint64_t most = cold_columns;
+    if (spill && most > 2 * chunk) most = 2 * chunk; /* one chunk, and one on its way to disk */
+    return most + (has_windows(m) ? chunk : 0); /* a window moves through the rows of the chunk */
+}
+
+typedef struct policy {
+    remat_engine *e;
+    const remat_step *steps;
+    uint32_t step_count;
+    bool healing;
+    bool spill;
+} policy;
+
+static const remat_step *step_of(const policy *p, const remat_sequence *s) {
+    for (uint32_t i = 0; i < p->step_count; i++) {
+        if (p->steps[i].sequence == s) return &p->steps[i];
+    }
+    return NULL;
+}
+
+static uint32_t total_of(const policy *p, const remat_sequence *s) {
+    const remat_step *step = step_of(p, s);
+    return s->count + (step != NULL ? step->count : 0);
+}
+
+/* Hot pages of a sequence after the step. */
+static uint64_t hot(const policy *p, const remat_sequence *s) {
+    const rm_model *m = &p->e->model;
+    const uint32_t total = total_of(p, s), layers = m->shape.layer_count;
+    const bool windows = has_windows(m);
+    uint64_t n = 0;
+    for (uint32_t c = 0; c < columns(total); c++)
+        n += windows ? layers_with(m, s->cold[c], c, total) : layers - s->cold[c];
+    return n;
+}
+
+static uint32_t cold_columns(const policy *p, const remat_sequence *s) {
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < columns(total_of(p, s)); c++)
+        n += s->cold[c] > 0;
+    return n;
+}
+
+/* Pages that the step needs beside hot ones. */
+static uint64_t passing(const policy *p) {
+    uint64_t cold = 0, rows = 0;
+    for (uint32_t i = 0; i < p->step_count; i++) {
+        cold += cold_columns(p, p->steps[i].sequence);
+        rows += p->steps[i].count;
+    }
+    const uint32_t chunk = p->e->setup.chunk_rows;
+    if (p->healing || !p->spill || rows > chunk) rows = chunk;
+    if (p->healing) cold = UINT32_MAX;
+    return rm_policy_passing(&p->e->model, cold, rows, p->step_count, p->e->cache.spill != NULL);
+}
+
+static uint64_t wanted(const policy *p) {
+    uint64_t sum = passing(p);
+    for (uint32_t i = 0; i < p->e->setup.sequence_count; i++) {
+        if (p->e->sequences[i].open) sum += hot(p, &p->e->sequences[i]);
+    }
+    return sum;
+}
+
+/* --- what a page is worth --------------------------------------------------------------------- */
+
+/* Multiply-adds that computing one layer of a column again takes. */
+static double column_cost(const remat_engine *e, uint32_t column) {
+    const rm_shape *s = &e->model.shape;
+    const double q = (double)s->head_count * s->head_dim, kv = (double)s->kv_head_count * s->head_dim;
+    const double experts = s->expert_count > 0 ? s->expert_used : 1;
+    const double linear = s->dim * (2 * q + 2 * kv) + 3.0 * s->dim * s->feed_forward * experts;
+    return RM_PAGE_TOKENS * (linear + 2 * q * RM_PAGE_TOKENS * (column + 0.5));
+}
+
+/* The next number of cold layers that frees a page of the column; 0: there is none. */
+static uint32_t next_cold(const policy *p, const remat_sequence *s, uint32_t column) {
+    const rm_model *m = &p->e->model;
+    for (uint32_t l = s->cold[column]; l < m->shape.layer_count; l++) {
+        if (column >= rm_first_column(&m->layers[l], total_of(p, s))) return l + 1;
+    }
+    return 0;
+}
+
+/* --- giving up -------------------------------------------------------------------------------- */
+
+/* Columns below it may become cold first: the newest tokens are kept as long as others can go. */
+static uint32_t free_columns(const policy *p, const remat_sequence *s) {
+    const uint32_t total = total_of(p, s), keep = p->e->setup.keep_count;
+    return keep >= total ? 0 : (total - keep) / RM_PAGE_TOKENS;
+}
+
+/* Lowest number of cold layers in columns first .. end - 1; the layer count when there is none. */
+static uint32_t least_cold(const remat_sequence *s, uint32_t first, uint32_t end) {
+    uint32_t least = s->engine->model.shape.layer_count;
+    for (uint32_t c = first; c < end; c++)
+        least = s->cold[c] < least ? s->cold[c] : least;
+    return least;
+}
+
+/* Gives up something of columns first .. end - 1; false when all of it is cold. */
+static bool demote_in(const policy *p, remat_sequence *s, uint32_t first, uint32_t end) {
+    const uint32_t layers = p->e->model.shape.layer_count;
+    const uint32_t least = least_cold(s, first, end);
+    if (least == layers) return false;
+    if (p->e->setup.recompute == REMAT_RECOMPUTE_LAYER) {
+        for (uint32_t c = first; c < end; c++) {
+            if (s->cold[c] == least) s->cold[c]++;
+        }
+        return true;
+    }
+    uint32_t best = end;
+    double least_cost = 0;
+    for (uint32_t c = first; c < end; c++) {
+        if (s->cold[c] == layers) continue;
+        if (p->e->setup.recompute != REMAT_RECOMPUTE_SELECTIVE) {
+            best = c; /* the oldest */
+            break;
+        }
+        const uint32_t next = next_cold(p, s, c);
+        const double cost = s->uses[c] * column_cost(p->e, c) * (next - s->cold[c]);
+        if (next > 0 && (best == end || cost < least_cost)) {
+            best = c;
+            least_cost = cost;
+        }
+    }
+    if (best == end) { /* no page of them is in memory anyway */
+        for (uint32_t c = first; c < end; c++)
+            s->cold[c] = (uint16_t)layers;
+        return true;
+    }
+    s->cold[best] = (uint16_t)(p->e->setup.recompute == REMAT_RECOMPUTE_SELECTIVE
+                                   ? next_cold(p, s, best)
+                                   : layers);
+    return true;
+}
+
+static bool demote(const policy *p, remat_sequence *s) {
+    const uint32_t free = free_columns(p, s), all = columns(total_of(p, s));
+    return demote_in(p, s, 0, free) || demote_in(p, s, free, all);
+}
+
+/* Idle sequences give way first, the largest of them; then those of the step. */
+static remat_sequence *victim(const policy *p) {
+    remat_sequence *best = NULL;
+    uint64_t best_hot = 0;
+    for (uint32_t i = 0; i < p->e->setup.sequence_count; i++) {
+        remat_sequence *s = &p->e->sequences[i];
+        const uint64_t pages = s->open ? hot(p, s) : 0;
+        if (pages == 0) continue;
+        const bool idle = step_of(p, s) == NULL, best_idle = best && step_of(p, best) == NULL;
+        if (best == NULL || idle > best_idle || (idle == best_idle && pages > best_hot)) {
+            best = s;
+            best_hot = pages;
+        }
+    }
+    return best;
+}
+
+/* --- coming back ------------------------------------------------------------------------------ */
+
+/* The newest column that is cold, if it may be hot. */
+static bool promote(const policy *p, remat_sequence *s) {
+    const rm_setup *setup = &p->e->setup;
+    const uint32_t all = columns(total_of(p, s)), layers = p->e->model.shape.layer_count;
+    uint32_t c = all;
+    while (c > 0 && s->cold[c - 1] == 0)
+        c--;
+    if (c == 0 || all - (c - 1) > setup->resident_columns) return false;
+    const uint16_t before = s->cold[--c];
+    s->cold[c] = 0;
+    /* Room for another column, too: else the next one would send this one back. */
+    if (wanted(p) + layers <= p->e->page_limit) return true;
+    s->cold[c] = before;
+    return false;
+}
+
+/* --- the pages themselves --------------------------------------------------------------------- */
+
+static void send_away(const policy *p, const remat_sequence *s, uint32_t layer, uint32_t column) {
+    rm_cache *cache = &p->e->cache;
+    if (!p->spill) {
+        rm_cache_drop_page(cache, s->index, layer, column);
+    } else if (rm_cache_in_pool(cache, s->index, layer, column)) {
+        (void)rm_cache_save(cache, s->index, layer, column);
+        rm_cache_release(cache, s->index, layer, column);
+    }
+}
+
+static void apply(const policy *p, const remat_sequence *s) {
+    const uint32_t all = columns(s->count), layers = p->e->model.shape.layer_count;
+    for (uint32_t c = 0; c < all; c++) {
+        for (uint32_t l = 0; l < s->cold[c]; l++)
+            send_away(p, s, l, c);
+    }
+    for (uint32_t c = p->e->cache.spill != NULL ? all : 0; c-- > 0;) {
+        for (uint32_t l = s->cold[c]; l < layers; l++) {
+            if (rm_cache_spilled(&p->e->cache, s->index, l, c))
+                (void)rm_cache_hold(&p->e->cache, s->index, l, c, false);
+        }
+    }
+}
+
+int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_count, bool healing,
+                        remat_error *err) {
+    policy p = {.e = e, .steps = steps, .step_count = step_count, .healing = healing};
+    const uint32_t layers = e->model.shape.layer_count;
+    p.spill = e->setup.cold == REMAT_COLD_SPILL && e->cache.spill != NULL;
+    for (uint32_t i = 0; i < step_count; i++) {
+        remat_sequence *s = steps[i].sequence;
+        const uint32_t all = columns(total_of(&p, s)), most = e->setup.resident_columns;
+        for (uint32_t c = 0; all > most && c < all - most; c++)
+            s->cold[c] = (uint16_t)layers;
+    }
+    bool fits = wanted(&p) <= e->page_limit;
+    for (uint32_t i = 0; fits && i < step_count; i++) {
+        while (promote(&p, steps[i].sequence)) {
+        }
+    }
+    for (; !fits; fits = wanted(&p) <= e->page_limit) {
+        remat_sequence *s = victim(&p);
+        if (s == NULL || !demote(&p, s)) {
+            return rm_fail(err, REMAT_E_FAILED,
+                           "cache: without a spill file the budget has no room for a layer of %u "
+                           "tokens; give more memory, or another --spill directory",
+                           steps[0].sequence->count + steps[0].count);
+        }
+    }
+    for (uint32_t i = 0; i < e->setup.sequence_count; i++) {
+        if (e->sequences[i].open) apply(&p, &e->sequences[i]);
+    }
+    return REMAT_OK;
+}
+
+void rm_policy_used(remat_sequence *s) {
+    for (uint32_t c = 0; c < columns(s->count); c++)
+        s->uses[c] = s->uses[c] * 0.9375f + 0.0625f;
+}

@@ -1,0 +1,33 @@
+/* route.c: see route.h. */
+#include "engine/route.h"
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* One layer. Rows that go on past it (new ones, from position `new_first`; and columns that leave
+ * above it) see pages from some column on, down to the lowest of them all. */
+static void walk_layer(rm_route *r, uint32_t sequence, uint32_t columns, uint32_t new_first,
+                       uint32_t layer) {
+    const rm_layer *y = &r->model->layers[layer];
+    uint32_t low = rm_first_column(y, new_first);
+    for (uint32_t c = columns; c-- > 0;) {
+        const bool passes = r->leave[c] != RM_ROUTE_NONE && r->leave[c] > layer;
+        if (passes) low = smaller(low, rm_first_column(y, c * RM_PAGE_TOKENS));
+        if (c < low || r->leave[c] != RM_ROUTE_NONE) continue;
+        if (!rm_cache_known(r->cache, sequence, layer, c)) r->leave[c] = (uint16_t)layer;
+    }
+}
+
+uint32_t rm_route_make(rm_route *r, uint32_t sequence, uint32_t count, uint32_t logits_first) {
+    const uint32_t columns = (count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    const uint32_t layers = r->model->shape.layer_count;
+    uint32_t again = 0;
+    for (uint32_t c = 0; c < columns; c++)
+        r->leave[c] = RM_ROUTE_NONE;
+    for (uint32_t layer = layers; layer-- > 0;)
+        walk_layer(r, sequence, columns, layer + 1 == layers ? logits_first : count, layer);
+    for (uint32_t c = 0; c < columns; c++)
+        again += r->leave[c] != RM_ROUTE_NONE;
+    return again;
+}
