@@ -5,8 +5,8 @@
  * product, some pages of attention. In a PASS each thread runs its part of them, or what it gets
  * done in 2 ms (one item at least), so that a slow kernel set is bounded by the clock. A pass
  * counts items for the time that the threads really had, since what other programs take is not the
- * machine's rate; the fastest pass of 30 ms is taken. (Beside three compilers on two cores, figures
- * by the clock on the wall were wrong by up to 20 times, these by a quarter.)
+ * machine's rate; the fastest pass of 30 ms is taken. (On two cores at a load of 3 to 5,
+ * figures by the clock on the wall were wrong by up to 40 times; these stay within a factor of 2.)
  *
  *     memory   [ lanes: one thread's results and scratch each | shared: strips, rows, pages ]
  */
