@@ -2,11 +2,11 @@
  * rates.c: see rates.h.
  *
  * Each rate is a LOOP of items over the lent memory, the way the engine runs it: strips of a
- * product, some pages of attention. In a PASS each thread runs its part of them, or what it begins
- * within 2 ms, so that a slow kernel set is bounded by the clock. A pass counts items for the time
- * that the threads really had, since what other programs take is not the machine's rate; the
- * fastest pass of 30 ms is taken. (Beside three compilers on two cores, figures by the clock on the
- * wall were wrong by up to 20 times.)
+ * product, some pages of attention. In a PASS each thread runs its part of them, or what it gets
+ * done in 2 ms (one item at least), so that a slow kernel set is bounded by the clock. A pass
+ * counts items for the time that the threads really had, since what other programs take is not the
+ * machine's rate; the fastest pass of 30 ms is taken. (On two cores at a load of 3 to 5,
+ * figures by the clock on the wall were wrong by up to 40 times; these stay within a factor of 2.)
  *
  *     memory   [ lanes: one thread's results and scratch each | shared: strips, rows, pages ]
  */
@@ -140,9 +140,9 @@ static void run_part(void *user, uint32_t part, uint32_t thread) {
     const uint32_t end = (uint32_t)((part + 1) * (uint64_t)l->items / parts);
     const double begin = thread_time();
     for (uint32_t i = (uint32_t)(part * (uint64_t)l->items / parts); i < end; i++) {
-        if (rm_clock_s() >= l->end_s) break;
         l->item(l, own, i);
         own->items++;
+        if (rm_clock_s() >= l->end_s) break;
     }
     own->time_s += thread_time() - begin;
 }

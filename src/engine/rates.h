@@ -37,7 +37,7 @@ uint64_t rm_rates_bytes(void);
 /* Measures. Each rate has about 30 ms, a slow disk or kernel set as long as one of its transfers
  * or items takes; the file in spill_dir (an existing directory, or NULL) has at most 32 MiB and no
  * name. A file or directory that does not work leaves its rates 0.
- * Errors: REMAT_E_FAILED, without a message, when the clock does not move; *out is undefined. */
+ * Errors: REMAT_E_FAILED, without a message, when the clocks do not move; *out is undefined. */
 int rm_rates_measure(rm_rates *out, const rm_kernels *kernels, rm_threads *threads, void *memory,
                      int model_fd, const char *spill_dir);
 
