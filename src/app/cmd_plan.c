@@ -22,8 +22,9 @@ static void print_text(const remat_plan *plan, const remat_limits *limits) {
                                                              : ", the others computed again",
                plan->chunk_rows);
     if (plan->streamed_weight_bytes > 0)
-        app_printf("weights: %.1f MiB stay, %.1f MiB are read from the file again for every token\n",
-                   mib(plan->resident_weight_bytes), mib(plan->streamed_weight_bytes));
+        app_printf(
+            "weights: %.1f MiB stay, %.1f MiB are read from the file again for every token\n",
+            mib(plan->resident_weight_bytes), mib(plan->streamed_weight_bytes));
     if (plan->spill_file_bytes > 0)
         app_printf("spill file: up to %.1f MiB\n", mib(plan->spill_file_bytes));
     app_printf("estimated: prompt %.0f tokens/s, answer %.1f tokens/s\n",

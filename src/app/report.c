@@ -78,10 +78,11 @@ void app_print_stats(const remat_engine *e) {
         if (s.account_bytes[i] > 0)
             fprintf(stderr, " %s %.1f", remat_account_name(i), (double)s.account_bytes[i] / MIB);
     }
-    fprintf(stderr,
-            "\ncache    %.1f MiB resident, %.1f MiB spilled, %llu tokens dropped, %llu recomputed\n",
-            (double)s.kv_resident_bytes / MIB, (double)s.kv_spilled_bytes / MIB,
-            (unsigned long long)s.dropped_tokens, (unsigned long long)s.recomputed_tokens);
+    fprintf(
+        stderr,
+        "\ncache    %.1f MiB resident, %.1f MiB spilled, %llu tokens dropped, %llu recomputed\n",
+        (double)s.kv_resident_bytes / MIB, (double)s.kv_spilled_bytes / MIB,
+        (unsigned long long)s.dropped_tokens, (unsigned long long)s.recomputed_tokens);
     fprintf(stderr, "disk     %.1f MiB spilled and %.1f MiB read back, %.1f MiB of weights read\n",
             (double)s.spill_written_bytes / MIB, (double)s.spill_read_bytes / MIB,
             (double)s.weight_read_bytes / MIB);

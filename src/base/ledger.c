@@ -82,7 +82,8 @@ int rm_ledger_carve_pages(void *out, rm_ledger *l, rm_account account, uint64_t 
                           uint64_t size, remat_error *err) {
     uint8_t *p;
     uint64_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > UINT64_MAX / 2) bytes = UINT64_MAX / 2;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > UINT64_MAX / 2)
+        bytes = UINT64_MAX / 2;
     RM_TRY(rm_ledger_carve(&p, l, account, bytes > 0 ? bytes + PAGE : 0, 1, err));
     if (p != NULL) p += -(uintptr_t)p % PAGE;
     memcpy(out, &p, sizeof p);

@@ -21,8 +21,8 @@ int rm_cache_layout(rm_cache *c, rm_ledger *l, const rm_cache_shape *s, remat_er
     const bool spills = s->stage_count > 0;
     c->page_bytes = rm_cache_page_bytes(s);
     RM_ASSERT(s->stage_count <= RM_STAGE_READS);
-    RM_TRY(rm_ledger_carve(&c->table, l, RM_ACCOUNT_KV, rm_cache_entries(s), sizeof *c->table,
-                           err));
+    RM_TRY(
+        rm_ledger_carve(&c->table, l, RM_ACCOUNT_KV, rm_cache_entries(s), sizeof *c->table, err));
     RM_TRY(rm_pool_layout(&c->pool, l, RM_ACCOUNT_KV, s->page_count, c->page_bytes, err));
     RM_TRY(rm_ledger_carve_pages(&c->stage.slots, l, stage, s->stage_count, c->page_bytes, err));
     RM_TRY(rm_ledger_carve(&c->stage.reads, l, stage, spills ? RM_STAGE_READS : 0,
@@ -158,8 +158,8 @@ rm_hold rm_cache_hold(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t c
         if (block == RM_POOL_NONE) return RM_HOLD_FULL;
         if (in_file(c, page)) {
             rm_spill_op op;
-            const bool begun = rm_spill_read(c->spill, &op, RM_SPILL_PAGES, page, 1,
-                                             rm_pool_at(&c->pool, block));
+            const bool begun =
+                rm_spill_read(c->spill, &op, RM_SPILL_PAGES, page, 1, rm_pool_at(&c->pool, block));
             if (!begun || !rm_spill_finish(c->spill, &op)) {
                 c->lost_pages++;
                 rm_pool_give(&c->pool, block);

@@ -68,7 +68,7 @@ typedef struct rm_cache {
     size_t head_bytes; /* K and V of one head in a page */
     uint64_t page_bytes;
     rm_pool pool;
-    int32_t *table; /* [sequence][layer][column]: a block, pool.count + a slot of the stage, or
+    int32_t *table;  /* [sequence][layer][column]: a block, pool.count + a slot of the stage, or
                      * RM_POOL_NONE */
     rm_spill *spill; /* NULL: there is none */
     rm_page_write *writes;

@@ -74,7 +74,11 @@ uint64_t rm_spill_stride(uint64_t slot_bytes);
 /* Carves checksums and the memory of aio (account kv_stage). */
 int rm_spill_layout(rm_spill *s, rm_ledger *l, const rm_spill_shape *shape, remat_error *err);
 
-typedef enum rm_spill_room { RM_SPILL_ROOM_NONE, RM_SPILL_ROOM_SOME, RM_SPILL_ROOM_ALL } rm_spill_room;
+typedef enum rm_spill_room {
+    RM_SPILL_ROOM_NONE,
+    RM_SPILL_ROOM_SOME,
+    RM_SPILL_ROOM_ALL
+} rm_spill_room;
 
 /* Whether dir takes a file of this shape with every slot of it reserved, or at least a file; err
  * says what is in the way. The file is made and given back at once. */

@@ -211,8 +211,8 @@ static void columns_of(const run *r, const rm_segment *g, uint32_t span_first, u
                              ? (position[g->first] + 1 - y->window) / RM_PAGE_TOKENS
                              : 0;
     *first = larger(low, span_first * RM_SPAN_PAGES);
-    *end = smaller(position[g->first + g->count - 1] / RM_PAGE_TOKENS + 1,
-                   span_end * RM_SPAN_PAGES);
+    *end =
+        smaller(position[g->first + g->count - 1] / RM_PAGE_TOKENS + 1, span_end * RM_SPAN_PAGES);
 }
 
 /* Pages of columns first .. end - 1 that are in the file only. */

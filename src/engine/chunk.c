@@ -46,6 +46,17 @@ static bool next_reader(rm_sweep *s) {
     return false;
 }
 
+/* Columns of a sequence from here on are still going to be written in this layer: what the file has
+ * of them is old by the time it is wanted. */
+static uint32_t unwritten(const rm_sweep *s, uint32_t layer, uint32_t sequence) {
+    const bool here = layer == s->layer;
+    for (uint32_t i = here && s->now.count > 0 ? s->now.at[0].run : 0; i < s->run_count; i++) {
+        const rm_row_run *r = &s->runs[i];
+        if (r->sequence == sequence && layer <= r->leave) return r->first / RM_PAGE_TOKENS;
+    }
+    return UINT32_MAX;
+}
+
 /* Asks for the missing pages of one sequence's pieces; false when the stage is full. */
 static bool read_columns(rm_sweep *s, uint32_t layer, uint32_t sequence, uint32_t end) {
     while (s->ahead_column < end) {
@@ -79,7 +90,9 @@ void rm_sweep_read_ahead(rm_sweep *s) {
             const rm_row_run *r = &s->runs[p->run], *e = &s->runs[s->next.at[last].run];
             const uint32_t low = rm_first_column(&s->model->layers[layer], r->first + p->first);
             if (s->ahead_column < low) s->ahead_column = low;
-            if (!read_columns(s, layer, sequence, e->first / RM_PAGE_TOKENS + 1)) return;
+            const uint32_t end = e->first / RM_PAGE_TOKENS + 1,
+                           limit = unwritten(s, layer, sequence);
+            if (!read_columns(s, layer, sequence, end < limit ? end : limit)) return;
             s->ahead_segment = last + 1;
             s->ahead_column = 0;
         }

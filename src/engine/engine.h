@@ -52,10 +52,11 @@ struct remat_engine {
     rm_stream stream;
     rm_sweep sweep;
     rm_route route;
-    uint64_t page_limit;  /* blocks of the pool that may be used now */
-    uint8_t *units;       /* of the model: is it resident? (rm_unit_count() flags) */
-    char spill_dir[512];  /* "": nothing is spilled */
-    bool spill_dir_make;  /* it is the default one */
+    uint64_t page_limit; /* blocks of the pool that may be used now */
+    uint8_t *units;      /* of the model: is it resident? (rm_unit_count() flags) */
+    char spill_dir[512]; /* "": nothing is spilled */
+    bool spill_dir_make; /* it is the default one */
+    bool spill_warned;
     remat_sequence *sequences;
     rm_sample_space sample_space;
     char *detok_memory;
@@ -70,6 +71,9 @@ struct remat_engine {
 int rm_engine_text_memory(uint8_t **out, uint64_t *bytes, remat_engine *e, uint64_t least,
                           uint64_t most, remat_error *err);
 void rm_engine_text_return(remat_engine *e);
+
+/* Tells the caller of the first trouble with the spill file, once. */
+void rm_engine_warn_spill(remat_engine *e);
 
 /* Everything that remat_start() takes, carved in the order of use. */
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);

@@ -121,8 +121,8 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     const bool spill = !all_hot && c->cold == REMAT_COLD_SPILL;
     rm_setup s = p->common;
     if (c->whole && !all_hot) return false;
-    if (c->rows == ROWS_SPILLED &&
-        (p->disk != RM_DISK_WHOLE || c->chunk % RM_PAGE_TOKENS != 0 || !rm_rows_can_spill(m->shape.dim)))
+    if (c->rows == ROWS_SPILLED && (p->disk != RM_DISK_WHOLE || c->chunk % RM_PAGE_TOKENS != 0 ||
+                                    !rm_rows_can_spill(m->shape.dim)))
         return false;
     if (spill && p->disk == RM_DISK_NONE) return false;
     /* Tokens that run again need their rows in one sweep with those that made them. */
@@ -137,9 +137,8 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     }
     const uint64_t one = least(c->chunk, (uint32_t)rows);
     s.row_max = c->rows == ROWS_SPILLED ? 0 : (uint32_t)(c->rows == ROWS_ALL ? rows : one);
-    s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK
-                                            ? c->chunk / RM_PAGE_TOKENS + 2
-                                            : s.sequence_count * s.column_count);
+    s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK ? c->chunk / RM_PAGE_TOKENS + 2
+                                                              : s.sequence_count * s.column_count);
     s.unit_count = c->stream ? 0 : rm_unit_count(m);
     s.raw_bytes = c->tight ? 0 : RAW_BYTES;
     s.output_strips = c->tight ? OUTPUT_STRIPS_TIGHT : OUTPUT_STRIPS;
@@ -155,7 +154,8 @@ static void add_units(rm_setup *s, uint64_t *left, const planner *p) {
     const rm_model *m = &p->engine->model;
     if (p->limits->weights != REMAT_WEIGHTS_AUTO) return;
     while (s->unit_count < rm_unit_count(m)) {
-        const uint64_t bytes = rm_unit_bytes(m, rm_plan_unit(m, s->unit_count)) + 64 * RM_UNIT_MATRICES;
+        const uint64_t bytes =
+            rm_unit_bytes(m, rm_plan_unit(m, s->unit_count)) + 64 * RM_UNIT_MATRICES;
         if (bytes > *left) return;
         *left -= bytes;
         s->unit_count++;
@@ -167,8 +167,8 @@ static void add_pages(rm_setup *s, uint64_t *left, const planner *p) {
     const uint64_t page = rm_cache_page_bytes(&cache) + sizeof(int32_t);
     const bool spill = s->cold == REMAT_COLD_SPILL;
     const uint64_t most = pages(p, resident_columns(&p->common), s->chunk_rows, spill) +
-                          (spill ? rm_policy_passing(&p->engine->model, s->column_count, s->chunk_rows,
-                                                     s->sequence_count, true)
+                          (spill ? rm_policy_passing(&p->engine->model, s->column_count,
+                                                     s->chunk_rows, s->sequence_count, true)
                                  : 0);
     uint64_t more = *left / page;
     if (s->page_count >= most) return;
@@ -269,7 +269,8 @@ static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint6
     const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
     const double seconds = score(p, &cost);
     /* Of two equally fast ones the smaller. */
-    if (*best >= 0 && (seconds > *best * 1.001 || (seconds > *best * 0.999 && total >= out->total_bytes)))
+    if (*best >= 0 &&
+        (seconds > *best * 1.001 || (seconds > *best * 0.999 && total >= out->total_bytes)))
         return REMAT_OK;
     *best = seconds;
     out->setup = *s;
@@ -317,7 +318,7 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_dis
                             .stream = limits->weights == REMAT_WEIGHTS_STREAM,
                             .cold = REMAT_COLD_DROP,
                             .rows = p.common.resident_columns >= p.common.column_count ? ROWS_CHUNK
-                                                                                        : ROWS_ALL};
+                                                                                       : ROWS_ALL};
     rm_setup all;
     const bool possible = setup_of(&all, &p, &full);
     if (!possible) {

@@ -106,7 +106,8 @@ static uint64_t wanted(const policy *p) {
 /* Multiply-adds that computing one layer of a column again takes. */
 static double column_cost(const remat_engine *e, uint32_t column) {
     const rm_shape *s = &e->model.shape;
-    const double q = (double)s->head_count * s->head_dim, kv = (double)s->kv_head_count * s->head_dim;
+    const double q = (double)s->head_count * s->head_dim,
+                 kv = (double)s->kv_head_count * s->head_dim;
     const double experts = s->expert_count > 0 ? s->expert_used : 1;
     const double linear = s->dim * (2 * q + 2 * kv) + 3.0 * s->dim * s->feed_forward * experts;
     return RM_PAGE_TOKENS * (linear + 2 * q * RM_PAGE_TOKENS * (column + 0.5));
@@ -168,9 +169,9 @@ static bool demote_in(const policy *p, remat_sequence *s, uint32_t first, uint32
             s->cold[c] = (uint16_t)layers;
         return true;
     }
-    s->cold[best] = (uint16_t)(p->e->setup.recompute == REMAT_RECOMPUTE_SELECTIVE
-                                   ? next_cold(p, s, best)
-                                   : layers);
+    s->cold[best] =
+        (uint16_t)(p->e->setup.recompute == REMAT_RECOMPUTE_SELECTIVE ? next_cold(p, s, best)
+                                                                      : layers);
     return true;
 }
 

@@ -69,7 +69,8 @@ static int open_file(remat_engine *e, const char *path, remat_error *err) {
     if (e->options.index_only) return REMAT_OK;
     RM_TRY(rm_model_describe(&e->model, &e->gguf, err));
     RM_TRY(rm_model_bind(&e->model, &e->ledger, &e->gguf, err));
-    RM_TRY(rm_ledger_carve(&e->units, &e->ledger, RM_ACCOUNT_TEXT, rm_unit_count(&e->model), 1, err));
+    RM_TRY(
+        rm_ledger_carve(&e->units, &e->ledger, RM_ACCOUNT_TEXT, rm_unit_count(&e->model), 1, err));
     RM_TRY(
         rm_ledger_carve(&e->tokenizer, &e->ledger, RM_ACCOUNT_TEXT, 1, rm_tokenizer_bytes(), err));
     const rm_tokenizer_options how = {.pre = e->options.pre};
@@ -187,7 +188,8 @@ static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup
     RM_TRY(rm_ledger_carve(&logits, l, RM_ACCOUNT_LOGITS, n * vocabulary, sizeof *logits, err));
     RM_TRY(rm_ledger_carve(&cold, l, RM_ACCOUNT_KV, n * columns, sizeof *cold, err));
     RM_TRY(rm_ledger_carve(&uses, l, RM_ACCOUNT_KV, n * columns, sizeof *uses, err));
-    RM_TRY(rm_ledger_carve(&e->route.leave, l, RM_ACCOUNT_KV, columns, sizeof *e->route.leave, err));
+    RM_TRY(
+        rm_ledger_carve(&e->route.leave, l, RM_ACCOUNT_KV, columns, sizeof *e->route.leave, err));
     e->sweep.cold = cold;
     for (uint32_t i = 0; e->sequences != NULL && i < n; i++) {
         e->sequences[i] = (remat_sequence){.engine = e,
@@ -270,6 +272,12 @@ static int load(remat_engine *e, remat_error *err) {
 
 static void warn(const remat_engine *e, const char *message) {
     if (e->options.warning != NULL) e->options.warning(e->options.warning_user, message);
+}
+
+void rm_engine_warn_spill(remat_engine *e) {
+    if (e->spill_warned || e->spill.trouble[0] == '\0') return;
+    e->spill_warned = true;
+    warn(e, e->spill.trouble);
 }
 
 /* limits.spill_dir, or the user's cache directory. "" when there is none. */
@@ -409,11 +417,10 @@ static uint32_t resident_tokens(const remat_engine *e, const rm_setup *s) {
     const uint32_t all = s->column_count;
     uint32_t hot = s->resident_columns < all ? s->resident_columns : all;
     const bool spill = s->cold == REMAT_COLD_SPILL;
-    while (hot > 0 &&
-           s->sequence_count * rm_policy_pages(m, hot * RM_PAGE_TOKENS) +
-                   rm_policy_passing(m, (uint64_t)s->sequence_count * (all - hot), 1,
-                                     s->sequence_count, spill) >
-               s->page_count)
+    while (hot > 0 && s->sequence_count * rm_policy_pages(m, hot * RM_PAGE_TOKENS) +
+                              rm_policy_passing(m, (uint64_t)s->sequence_count * (all - hot), 1,
+                                                s->sequence_count, spill) >
+                          s->page_count)
         hot--;
     const uint64_t tokens = (uint64_t)hot * RM_PAGE_TOKENS;
     return (uint32_t)(tokens < s->context_count ? tokens : s->context_count);

@@ -24,8 +24,8 @@ int rm_rows_layout(rm_rows *r, rm_ledger *l, const rm_rows_shape *shape, remat_e
         float *at;
         RM_ASSERT(shape->chunk_rows % RM_PAGE_TOKENS == 0);
         RM_ASSERT(rm_rows_can_spill(shape->dim));
-        RM_TRY(rm_ledger_carve_pages(&at, l, a, r->buffer_runs, rm_rows_slot_bytes(shape->dim),
-                                     err));
+        RM_TRY(
+            rm_ledger_carve_pages(&at, l, a, r->buffer_runs, rm_rows_slot_bytes(shape->dim), err));
         if (r->buffers != NULL) r->buffers[i].at = at;
     }
     return REMAT_OK;

@@ -85,7 +85,8 @@ static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t
     const rm_sweep_shape *shape = &a->e->sweep.shape;
     while (first < end) {
         uint32_t n = least(end - first, RM_PAGE_TOKENS - first % RM_PAGE_TOKENS);
-        if (a->run_count == shape->run_max || (shape->row_max > 0 && a->row_count == shape->row_max))
+        if (a->run_count == shape->run_max ||
+            (shape->row_max > 0 && a->row_count == shape->row_max))
             RM_TRY(flush(a, err));
         if (shape->row_max > 0) n = least(n, shape->row_max - a->row_count);
         const bool fresh = first >= s->count;
@@ -136,6 +137,7 @@ static int run_healing(advance *a, remat_error *err) {
     int status = run_steps(a, false, err);
     for (int i = 1; status == RM_SWEEP_LOST; i++) {
         a->e->healed_count++;
+        rm_engine_warn_spill(a->e);
         if (i == TRIES / 2) rm_cache_abandon_spill(&a->e->cache);
         if (i == TRIES) {
             return rm_fail(err, REMAT_E_FAILED,
@@ -189,6 +191,7 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     a.user = a.scoring ? user : e;
     RM_TRY(check(&a, err));
     const int status = run_healing(&a, err);
+    rm_engine_warn_spill(e);
     for (uint32_t i = 0; i < step_count; i++) {
         if (status == REMAT_OK && !a.scoring) {
             take_over(&steps[i]);

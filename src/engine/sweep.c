@@ -32,8 +32,8 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
     RM_TRY(rm_ledger_carve(&s->segments, l, work, shape->chunk_rows, sizeof *s->segments, err));
     RM_TRY(rm_ledger_carve(&s->now.at, l, work, shape->chunk_rows, sizeof *s->now.at, err));
     RM_TRY(rm_ledger_carve(&s->next.at, l, work, shape->chunk_rows, sizeof *s->next.at, err));
-    RM_TRY(rm_ledger_carve(&s->embed_space, l, work, shape->thread_count,
-                           rm_stream_embed_space(m), err));
+    RM_TRY(rm_ledger_carve(&s->embed_space, l, work, shape->thread_count, rm_stream_embed_space(m),
+                           err));
     RM_TRY(rm_ledger_carve(&s->runs, l, rows, shape->run_max, sizeof *s->runs, err));
     RM_TRY(rm_rows_layout(&s->rows, l, &hidden, err));
     RM_TRY(rm_ledger_carve(&s->logit_in, l, logits, 1,
@@ -297,15 +297,17 @@ static int run_chunk(rm_sweep *s, uint32_t layer, rm_cursor next, remat_error *e
 
 static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     const uint32_t layers = s->model->shape.layer_count;
-    const uint64_t rows =
-        s->runs[s->run_count - 1].row_first + s->runs[s->run_count - 1].count;
+    const uint64_t rows = s->runs[s->run_count - 1].row_first + s->runs[s->run_count - 1].count;
     uint64_t done = 0;
+    s->layer = layer;
+    s->now.count = 0;
     RM_TRY(rm_stream_layer(s->stream, layer, err));
     for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
         RM_TRY(check_canceled(s, err));
         RM_TRY(run_chunk(s, layer, at, err));
         done += s->now.rows;
-        if (s->progress != NULL && done < rows) s->progress(s->user, layer * rows + done, rows * layers);
+        if (s->progress != NULL && done < rows)
+            s->progress(s->user, layer * rows + done, rows * layers);
     }
     release_cold(s, layer);
     if (s->progress != NULL) s->progress(s->user, (layer + 1) * rows, rows * layers);
@@ -409,10 +411,11 @@ int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, 
     const uint32_t layers = s->model->shape.layer_count;
     RM_ASSERT(run_count > 0 && run_count <= s->shape.run_max);
     s->run_count = run_count;
-    s->next.count = 0;
+    s->now.count = s->next.count = s->layer = 0;
     s->ahead = (rm_cursor){0};
     rm_rows_reset(&s->rows);
-    rm_stream_begin(s->stream, 0, layers - 1, (wanted_count(s) + s->shape.logits_rows - 1) / s->shape.logits_rows);
+    rm_stream_begin(s->stream, 0, layers - 1,
+                    (wanted_count(s) + s->shape.logits_rows - 1) / s->shape.logits_rows);
     rm_sweep_read_ahead(s);
     int status = REMAT_OK;
     for (uint32_t layer = 0; status == REMAT_OK && layer < layers; layer++)

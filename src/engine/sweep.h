@@ -78,8 +78,9 @@ typedef struct rm_sweep {
      * layer: to the spill file, or dropped. */
     const uint16_t *cold;
     bool spill_cold;
-    rm_pieces now, next;             /* the chunk in work; the one that pages are read for */
-    rm_cursor ahead;                 /* behind `next` */
+    uint32_t layer;      /* the one in work */
+    rm_pieces now, next; /* the chunk in work; the one that pages are read for */
+    rm_cursor ahead;     /* behind `next` */
     uint32_t ahead_segment, ahead_column;
     uint32_t *hidden_row, *position; /* of a chunk */
     rm_segment *segments;            /* of a chunk */

@@ -67,9 +67,9 @@ typedef struct rm_work {
     uint64_t in_at[RM_INPUT_COUNT]; /* where each kind's arrays begin in `in` */
     uint64_t mid_at[RM_INPUT_COUNT];
     float *heads, *out, *query;
-    float *split;           /* [span][query head][row < RM_SPLIT_ROWS] states */
-    float *totals;          /* chunk x query heads: states between two bands of attention; or NULL */
-    rm_choice *choices;     /* chunk x expert_used: experts */
+    float *split;       /* [span][query head][row < RM_SPLIT_ROWS] states */
+    float *totals;      /* chunk x query heads: states between two bands of attention; or NULL */
+    rm_choice *choices; /* chunk x expert_used: experts */
     rm_choice *expert_rows; /* rows gathered for one expert */
     float *expert_sum;      /* chunk x dim */
     rm_scratch_thread *threads;
