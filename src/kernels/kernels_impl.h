@@ -314,6 +314,7 @@ static inline uint32_t rm_f16_bad(uint16_t h, uint32_t lane) {
 
 /* Four 32-bit words in a vector that every CPU here has. */
 typedef uint32_t rm_words __attribute__((vector_size(16)));
+typedef uint16_t rm_halves __attribute__((vector_size(16)));
 
 /* Word j of vector i becomes word i of vector j. */
 INLINE void rm_turn_words(rm_words *w) {
