@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { TILE_STRIPS = 512, REQUEST = 1 << 20, FLIGHT = 8, UNITS_MAX = 2 + 2 * RM_LAYERS_MAX };
 
@@ -28,6 +29,13 @@ static void die(const remat_error *err) {
     do {                                                                                           \
         if ((call) != REMAT_OK) die(&err);                                                         \
     } while (0)
+
+static double cpu_s(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
 
 /* --- one core --------------------------------------------------------------------------------- */
 
@@ -147,17 +155,20 @@ int main(int argc, char **argv) {
     TRY(rm_threads_start(&threads, memory, thread_count, &err));
     TRY(rm_stream_start(&s, &m, &g, threads, &err));
     time_packs(&m, &g);
-    double one = 0, several = 0, passing = 0;
+    double one = 0, several = 0, passing = 0, busy = 1e9;
     for (int i = 0; i < rounds; i++) {
-        const double a = read_file(&file, 1), b = read_file(&file, FLIGHT), c = sweep(&s, &m);
+        const double a = read_file(&file, 1), b = read_file(&file, FLIGHT), before = cpu_s();
+        const double c = sweep(&s, &m), cpu = cpu_s() - before;
+        busy = cpu < busy ? cpu : busy;
         one = a > one ? a : one;
         several = b > several ? b : several;
         passing = c > passing ? c : passing;
     }
     printf("read     1 at a time %7.2f GB/s\n", one);
     printf("read     %d at a time %7.2f GB/s\n", FLIGHT, several);
-    printf("stream   %u threads, ring %.1f MiB, slot %.1f MiB %7.2f GB/s\n", thread_count,
-           (double)s.ring_bytes / (1 << 20), (double)s.slot_bytes / (1 << 20), passing);
+    printf("stream   %u threads, ring %.1f MiB, slot %.1f MiB %7.2f GB/s, %.2f s of CPU\n",
+           thread_count, (double)s.ring_bytes / (1 << 20), (double)s.slot_bytes / (1 << 20),
+           passing, busy);
     rm_stream_stop(&s);
     rm_threads_stop(&threads);
     rm_split_close(&g);

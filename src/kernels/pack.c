@@ -1,8 +1,9 @@
 /*
  * pack.c: GGUF rows to strips, but for blocks of 256 (pack_k.c). Part: kernels. Baseline CPU.
  *
- * The table of formats, half precision both ways, and the load path: moves of 4 bytes, or of 4 rows,
- * each source byte read once. The way back, from a lane to numbers, is unpack.c.
+ * The table of formats, half precision both ways, and the load path: moves of 4 bytes, or turning
+ * several rows at a time; each source byte is read once. The way back, from a lane to numbers, is
+ * unpack.c.
  */
 #include "kernels/formats.h"
 #include "kernels/kernels_impl.h"
