@@ -164,12 +164,9 @@ void rm_spill_forget(rm_spill *s, rm_spill_region region, uint64_t slot, uint64_
 /* --- transfers ------------------------------------------------------------------------------ */
 
 /* Keeps the first one: later troubles tend to follow from it. */
-__attribute__((format(printf, 2, 3))) static void note(rm_spill *s, const char *fmt, ...) {
+static void note(rm_spill *s, const char *what, const char *why, const char *then) {
     if (s->trouble[0] != '\0') return;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(s->trouble, sizeof s->trouble, fmt, args);
-    va_end(args);
+    snprintf(s->trouble, sizeof s->trouble, "spill: %s: %s; %s", what, why, then);
 }
 
 /* May these slots be written? */
@@ -253,7 +250,7 @@ static bool finish_write(rm_spill *s, const rm_spill_op *op) {
         s->no_space = true;
     else
         s->broken = true;
-    note(s, "spill: a write failed: %s; what does not fit is computed again", strerror(error));
+    note(s, "a write failed", strerror(error), "what does not fit is computed again");
     lose(s, op->region, op->slot, op->count);
     return false;
 }
@@ -261,8 +258,8 @@ static bool finish_write(rm_spill *s, const rm_spill_op *op) {
 static bool finish_read(rm_spill *s, const rm_spill_op *op) {
     if (op->io.error != 0) {
         s->failed_reads++;
-        note(s, "spill: a read failed: %s; what is lost is computed again; check the disk",
-             strerror(op->io.error));
+        note(s, "a read failed", strerror(op->io.error),
+             "what is lost is computed again; check the disk");
         lose(s, op->region, op->slot, op->count);
         return false;
     }
@@ -276,8 +273,8 @@ static bool finish_read(rm_spill *s, const rm_spill_op *op) {
         if (s->sums[op->region][slot] == sum_of(s, op->region, slot, part)) continue;
         ok = false;
         s->failed_reads++;
-        note(s,
-             "spill: what was read is not what was written; it is computed again; check the disk");
+        note(s, "a read failed", "it is not what was written",
+             "it is computed again; check the disk");
         lose(s, op->region, slot, 1);
     }
     return ok;
