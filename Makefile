@@ -67,6 +67,10 @@ $(BUILD)/tests/unit/test_chat_parts: $(patsubst %,$(BUILD)/src/app/%.o,think tal
 $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/standalone.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
+# What times a part alone: make build/bench/stream.
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libremat.a
+	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
+
 RUN = REMAT=$(BUILD)/remat scripts/test $(if $(SAN),-t 600 --without-models,-t 300) $(TESTFLAGS) $(if $(T),-k '$(T)')
 
 test: ## set up, build, run all tests; T=pattern selects

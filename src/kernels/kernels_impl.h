@@ -312,6 +312,22 @@ static inline uint32_t rm_f16_bad(uint16_t h, uint32_t lane) {
     return (uint32_t)((h & 0x7c00) == 0x7c00) << lane;
 }
 
+/* Four 32-bit words in a vector that every CPU here has. */
+typedef uint32_t rm_words __attribute__((vector_size(16)));
+typedef uint16_t rm_halves __attribute__((vector_size(16)));
+
+/* Word j of vector i becomes word i of vector j. */
+INLINE void rm_turn_words(rm_words *w) {
+    const rm_words a = __builtin_shufflevector(w[0], w[1], 0, 4, 1, 5);
+    const rm_words b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7);
+    const rm_words c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5);
+    const rm_words d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
+    w[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    w[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    w[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    w[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
 /* The formats with blocks of 256; returns a bit per row with a scale that is not finite. */
 uint32_t rm_pack_k(void *strip, rm_format f, const uint8_t *in, uint32_t rows, size_t blocks);
 

@@ -1,8 +1,9 @@
 /*
  * pack.c: GGUF rows to strips, but for blocks of 256 (pack_k.c). Part: kernels. Baseline CPU.
  *
- * The table of formats, half precision both ways, and the load path: 4-byte moves, each source byte
- * read once. The way back, from a lane to numbers, is unpack.c.
+ * The table of formats, half precision both ways, and the load path: moves of 4 bytes, or turning
+ * several rows at a time; each source byte is read once. The way back, from a lane to numbers, is
+ * unpack.c.
  */
 #include "kernels/formats.h"
 #include "kernels/kernels_impl.h"
@@ -128,12 +129,19 @@ static uint32_t pack_q4_1(rm_pack_q4_1 *out, const uint8_t *in, uint32_t rows, s
     return bad;
 }
 
-/* Bits j of the nibbles of 32 bits, to the order of formats.h: bit 4v + j to bit v of byte j. */
+/* Exchanges bits p and p + distance of a word, for all p in mask. */
+static inline uint32_t swap_bits(uint32_t w, unsigned distance, uint32_t mask) {
+    const uint32_t t = (w ^ w >> distance) & mask;
+    return w ^ t ^ t << distance;
+}
+
+/* Bits j of the nibbles of 32 bits, to the order of formats.h: bit 4v + j to bit 8j + v. The number
+ * of a bit is v2 v1 v0 j1 j0 and becomes j1 j0 v2 v1 v0: four exchanges of two places. */
 static inline uint32_t bit_bytes(uint32_t h) {
-    uint32_t out = 0;
-    for (int v = 0; v < 8; v++)
-        out |= ((h >> 4 * v & 15) * 0x204081 & 0x01010101) << v;
-    return out;
+    h = swap_bits(h, 3, 0x0a0a0a0a);
+    h = swap_bits(h, 6, 0x00cc00cc);
+    h = swap_bits(h, 12, 0x0000f0f0);
+    return swap_bits(h, 8, 0x0000ff00);
 }
 
 static uint32_t pack_q5_0(rm_pack_q5_0 *out, const uint8_t *in, uint32_t rows, size_t blocks) {
@@ -182,39 +190,83 @@ static uint32_t pack_mxfp4(rm_pack_mxfp4 *out, const uint8_t *in, uint32_t rows,
     return bad;
 }
 
-/* 16 k at a time, so that both sides of the transposition stay in L1. */
-enum { TURN = 16 };
+/* k at a time: both sides of the turn stay in L1, also where rows are a power of two apart. */
+enum { TURN = 32 };
+
+static const uint8_t missing[16]; /* what a row gives that is not there */
+
+/* 8 k of 8 rows. Interleaving the first half of the rows with the second turns them when it is done
+ * three times. */
+INLINE void turn_halves(rm_halves *h) {
+    for (int step = 0; step < 3; step++) {
+        rm_halves t[8];
+        UNROLL for (int i = 0; i < 4; i++) {
+            const rm_halves a = h[i], b = h[i + 4];
+            t[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            t[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        UNROLL for (int i = 0; i < 8; i++) h[i] = t[i];
+    }
+}
 
 /* exponent: the bits that are all set in an infinity or NaN. */
 static uint32_t pack_16(uint16_t (*out)[RM_LANES], const uint8_t *in, uint32_t rows, size_t k,
-                        uint32_t exponent) {
-    uint32_t bad = 0;
-    for (size_t first = 0; first < k; first += TURN) {
+                        uint16_t exponent) {
+    rm_halves bad[RM_LANES / 8] = {0};
+    uint32_t found = 0;
+    for (size_t first = 0; first < k / 8 * 8; first += TURN) {
         const size_t end = first + TURN < k ? first + TURN : k;
-        for (uint32_t l = 0; l < rows; l++) {
-            for (size_t i = first; i < end; i++) {
-                const uint16_t h = rm_copy_u16(&out[i][l], in + (l * k + i) * 2);
-                bad |= (uint32_t)((h & exponent) == exponent) << l;
+        for (uint32_t l = 0; l < rows; l += 8) {
+            for (size_t at = first; at + 8 <= end; at += 8) {
+                rm_halves h[8];
+                UNROLL for (uint32_t i = 0; i < 8; i++)
+                    memcpy(&h[i], l + i < rows ? in + ((l + i) * k + at) * 2 : missing, sizeof *h);
+                turn_halves(h);
+                UNROLL for (uint32_t i = 0; i < 8; i++) {
+                    memcpy(&out[at + i][l], &h[i], sizeof *h);
+                    bad[l / 8] |= (rm_halves)((h[i] & exponent) == exponent);
+                }
             }
         }
     }
-    return bad;
+    for (uint32_t l = 0; l < rows; l++) {
+        for (size_t i = k / 8 * 8; i < k; i++) {
+            const uint16_t h = rm_copy_u16(&out[i][l], in + (l * k + i) * 2);
+            found |= (uint32_t)((h & exponent) == exponent) << l;
+        }
+        found |= (uint32_t)(bad[l / 8][l % 8] != 0) << l;
+    }
+    return found;
 }
 
 static uint32_t pack_f32(float (*out)[RM_LANES], const uint8_t *in, uint32_t rows, size_t k) {
-    uint32_t bad = 0;
-    for (size_t first = 0; first < k; first += TURN) {
+    const uint32_t exponent = 0x7f800000;
+    rm_words bad[RM_LANES / 4] = {0};
+    uint32_t found = 0;
+    for (size_t first = 0; first < k / 4 * 4; first += TURN) {
         const size_t end = first + TURN < k ? first + TURN : k;
-        for (uint32_t l = 0; l < rows; l++) {
-            for (size_t i = first; i < end; i++) {
-                uint32_t u;
-                memcpy(&u, in + (l * k + i) * 4, sizeof u);
-                memcpy(&out[i][l], &u, sizeof u);
-                bad |= (uint32_t)((u & 0x7f800000) == 0x7f800000) << l;
+        for (uint32_t l = 0; l < rows; l += 4) {
+            for (size_t i = first; i + 4 <= end; i += 4) {
+                rm_words w[4];
+                UNROLL for (uint32_t j = 0; j < 4; j++)
+                    memcpy(&w[j], l + j < rows ? in + ((l + j) * k + i) * 4 : missing, sizeof *w);
+                rm_turn_words(w);
+                UNROLL for (size_t j = 0; j < 4; j++) {
+                    memcpy(&out[i + j][l], &w[j], sizeof *w);
+                    bad[l / 4] |= (rm_words)((w[j] & exponent) == exponent);
+                }
             }
         }
     }
-    return bad;
+    for (uint32_t l = 0; l < rows; l++) {
+        for (size_t i = k / 4 * 4; i < k; i++) {
+            const uint32_t u = rm_get_u32(in + (l * k + i) * 4);
+            rm_put_u32(&out[i][l], u);
+            found |= (uint32_t)((u & exponent) == exponent) << l;
+        }
+        found |= (uint32_t)(bad[l / 4][l % 4] != 0) << l;
+    }
+    return found;
 }
 
 int rm_pack_strip(void *strip, rm_format f, const void *gguf_rows, uint32_t row_count,

@@ -1,8 +1,8 @@
 /*
  * load.c: weights from the file into strips. Part: model.
  *
- * All resident matrices together are cut into items of a few strips; threads take items, read the rows of
- * each and interleave them straight into their place. Nothing is held twice but the staging
+ * All resident matrices together are cut into items of a few strips; threads take items, read the
+ * rows of each and interleave them straight into their place. Nothing is held twice but the staging
  * memory of a thread.
  */
 #include "model/model.h"

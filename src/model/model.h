@@ -169,8 +169,9 @@ typedef struct rm_run {
 rm_run rm_run_of(const rm_matrix *w, const rm_gguf *g, uint32_t index, uint32_t first,
                  uint32_t last);
 
-/* Interleaves strips first .. last - 1 of the run (so threads can share it); rows are its bytes, and
- * strips is where its first one goes. Errors: REMAT_E_MODEL, a weight that is not finite. */
+/* Interleaves strips first .. last - 1 of the run, so that threads can share it. rows are all its
+ * bytes, and strips is where its first strip goes. Errors: REMAT_E_MODEL, a weight that is not
+ * finite. */
 int rm_run_pack(uint8_t *strips, const rm_run *run, const uint8_t *rows, uint32_t first,
                 uint32_t last, remat_error *err);
 

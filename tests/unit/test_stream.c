@@ -24,6 +24,7 @@ typedef struct fixture {
     rm_stream stream;
     rm_threads *threads;
     int fd; /* of the tiny model; -1 for a split one */
+    char path[64];
     uint8_t resident[UNITS_MAX];
 } fixture;
 
@@ -89,9 +90,9 @@ static bool make_at(fixture *f, const char *path, const uint8_t *resident, uint6
 
 static bool make(fixture *f, const tiny_spec *spec, const uint8_t *resident, uint64_t raw_bytes,
                  uint32_t output_strips) {
-    char path[64];
-    *f = (fixture){.fd = tiny_model_open(path, spec)};
-    return f->fd >= 0 && make_at(f, path, resident, raw_bytes, output_strips);
+    memset(f, 0, sizeof *f);
+    f->fd = tiny_model_open(f->path, spec);
+    return f->fd >= 0 && make_at(f, f->path, resident, raw_bytes, output_strips);
 }
 
 static const uint8_t nothing[UNITS_MAX];
