@@ -2,7 +2,7 @@
  * kernels.h: the arithmetic, behind one table. Part: kernels.
  *
  * A kernel set is a complete table. `ref` is plain C and defines the answer; every other set
- * starts as a copy of the one below it and overrides what it does better:  ref < avx2 < avx512.
+ * starts as a copy of the one below it and overrides what it does better:  ref < avx2 < avx512 < amx.
  * The set is chosen once, in rm_kernels_select(), and is constant afterwards.
  *
  * RULE: lanes never share a sum. A SIMD lane owns one output and walks the reduction index in
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 /* Scratch of a matmul call, 64-byte aligned. */
-enum { RM_MATMUL_SCRATCH = 16 << 10 };
+enum { RM_MATMUL_SCRATCH = 20 << 10 };
 
 /* y(row, strip) = products of all rows of x (at most RM_CHUNK_ROWS_MAX) with one strip.
  * For row r and output lane l, all steps in f32, in this order:
@@ -97,9 +97,10 @@ typedef struct rm_kernels {
     bool (*all_finite)(const float *x, size_t n);
 } rm_kernels;
 
-enum { RM_CPU_AVX2 = 1 << 0, RM_CPU_AVX512 = 1 << 1 };
+enum { RM_CPU_AVX2 = 1 << 0, RM_CPU_AVX512 = 1 << 1, RM_CPU_AMX = 1 << 2 };
 
-/* What this CPU and this operating system can run. */
+/* What this CPU and this operating system can run. Asks the system for the use of tiles, once for
+ * the whole process: their state makes what is saved of a thread 8 KiB larger. */
 unsigned rm_cpu_features(void);
 
 /* Every set this binary has, best last; NULL ends the list. For tests. */
