@@ -143,8 +143,13 @@ static void kc_matmul(const rm_kernels *ref, const rm_kernels *set, rm_format f)
         kc_matmul_case(ref, set, f, lengths[i], 67, 0, cuts, all);
         kc_matmul_case(ref, set, f, lengths[i], 35, 1, cuts, all);
     }
-    static const uint32_t whole[] = {512, 129};
-    kc_matmul_case(ref, set, f, kind == RM_ACT_Q8K ? 256 : 192, 512, 0, whole, 2);
+    const uint32_t less = kind == RM_ACT_Q8K ? 256 : 192;
+    static const uint32_t whole[] = {512, 129, 64};
+    kc_matmul_case(ref, set, f, less, 512, 0, whole, 3);
+    uint32_t each[48]; /* around the numbers of rows from which another kernel takes over */
+    for (uint32_t i = 0; i < 48; i++)
+        each[i] = i + 1;
+    kc_matmul_case(ref, set, f, less, 48, 0, each, 48);
 }
 
 #define KC_MATMUL(name, f)                                                                         \
