@@ -1,6 +1,6 @@
 /*
- * avx512_weights.h: weights with blocks of 32 as bytes in AVX-512 registers. Part: kernels; included
- * by avx512*.c and amx*.c only.
+ * avx512_weights.h: weights with blocks of 32 as bytes in AVX-512 registers. Part: kernels;
+ * included by avx512*.c and amx*.c only.
  */
 #ifndef RM_KERNELS_AVX512_WEIGHTS_H
 #define RM_KERNELS_AVX512_WEIGHTS_H
