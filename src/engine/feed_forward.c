@@ -42,12 +42,16 @@ static void unit_rows(const run *u, uint32_t first, uint32_t n, uint32_t row, ui
         }
     }
     const bool gelu = p->job->model->shape.gate == RM_GATE_GELU;
-    for (uint32_t r = 0; r < rows; r++) {
-        float gate[RM_UNIT_SUPER], up[RM_UNIT_SUPER];
-        rm_out_row(gate, &y[0], r, 0, strips);
-        rm_out_row(up, &y[1], r, 0, strips);
-        (gelu ? kernels->geglu : kernels->swiglu)(gate, gate, up, n);
-        rm_inputs_put(kernels, &p->mid, row + r, first, n, gate, up);
+    for (uint32_t group = 0; group < rows; group += RM_GROUP) {
+        const uint32_t count = rm_group_rows(rows, group);
+        const size_t at = (size_t)group * strips * RM_LANES; /* a group's results are one run */
+        float *gate = y[0].at + at, *up = y[1].at + at, one[RM_UNIT_SUPER], space[RM_UNIT_SUPER];
+        (gelu ? kernels->geglu : kernels->swiglu)(gate, gate, up,
+                                                  (size_t)count * strips * RM_LANES);
+        for (uint32_t r = group; r < group + count; r++) {
+            rm_out_row(one, &y[0], r, 0, strips);
+            rm_inputs_put(kernels, &p->mid, row + r, first, n, one, space);
+        }
     }
 }
 

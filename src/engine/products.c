@@ -6,20 +6,6 @@ enum {
     BLOCK_BYTES = 1 << 20,
 };
 
-/* What 8 bits have lost of f: exact but for one rounding. */
-static void rounding_error(float *out, const rm_acts *x, uint32_t row, uint32_t k_first,
-                           uint32_t k_count, const float *f) {
-    const uint32_t first = row / RM_GROUP * RM_GROUP, n = rm_group_rows(x->row_count, first);
-    const int8_t *q = x->q + (size_t)first * x->k_count + (row - first) * RM_PACK_K;
-    const uint32_t block = rm_act_block(x->kind);
-    const float *d = x->d + (size_t)first * (x->k_count / block) + (row - first);
-    for (uint32_t k = k_first; k < k_first + k_count; k++) {
-        const float kept =
-            d[(size_t)(k / block) * n] * (float)q[(size_t)(k / 64) * n * 64 + k % 64];
-        out[k - k_first] = f[k - k_first] - kept;
-    }
-}
-
 void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint32_t k_first,
                    uint32_t k_count, const float *f, float *space) {
     for (int i = 0; i < RM_INPUT_COUNT; i++) {
@@ -28,7 +14,7 @@ void rm_inputs_put(const rm_kernels *kernels, rm_inputs *in, uint32_t row, uint3
         const uint32_t each = rm_input_rows((rm_input_kind)i);
         kernels->act_put(x, each * row, k_first, k_count, f);
         if (each == 1) continue;
-        rounding_error(space, x, 2 * row, k_first, k_count, f);
+        kernels->act_rest(space, x, 2 * row, k_first, k_count, f);
         kernels->act_put(x, 2 * row + 1, k_first, k_count, space);
     }
 }

@@ -8,6 +8,11 @@
 
 #include <cpuid.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* asm/prctl.h has them since Linux 5.16. */
+enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
 
 /* Not __builtin_cpu_supports(): clang 14 rejects some names. XCR0 says what the system saves when
  * it switches threads: without that, the CPU's own flag is of no use. */
@@ -20,17 +25,23 @@ unsigned rm_cpu_features(void) {
     const bool ymm = (xcr0 & 0x06) == 0x06, zmm = (xcr0 & 0xe6) == 0xe6;
     const bool avx2 = b >> 5 & 1;
     const bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1;
-    const bool vnni = c >> 11 & 1;
+    const bool vnni = c >> 11 & 1, tiles = d >> 24 & 1, tiles_int8 = d >> 25 & 1;
     if (ymm && avx2 && fma && f16c) features |= RM_CPU_AVX2;
     if ((features & RM_CPU_AVX2) && zmm && f && dq && bw && vl && vnni) features |= RM_CPU_AVX512;
+    const bool tile_state = (xcr0 & 0x60000) == 0x60000;
+    if ((features & RM_CPU_AVX512) && tiles && tiles_int8 && tile_state &&
+        syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0)
+        features |= RM_CPU_AMX;
     return features;
 }
 
-enum { SET_COUNT = 3 };
+enum { SET_COUNT = 4 };
 
-static const unsigned needs[SET_COUNT] = {0, RM_CPU_AVX2, RM_CPU_AVX2 | RM_CPU_AVX512};
+static const unsigned needs[SET_COUNT] = {0, RM_CPU_AVX2, RM_CPU_AVX2 | RM_CPU_AVX512,
+                                          RM_CPU_AVX2 | RM_CPU_AVX512 | RM_CPU_AMX};
 static rm_kernels tables[SET_COUNT];
-static const rm_kernels *const list[SET_COUNT + 1] = {&tables[0], &tables[1], &tables[2], NULL};
+static const rm_kernels *const list[SET_COUNT + 1] = {&tables[0], &tables[1], &tables[2],
+                                                      &tables[3], NULL};
 
 static void build(void) {
     rm_kernels_init_ref(&tables[0]);
@@ -45,6 +56,9 @@ static void build(void) {
     rm_kernels_init_avx512_k(&tables[2]);
     rm_kernels_init_avx512_rows(&tables[2]);
     rm_kernels_init_avx512_attn(&tables[2]);
+    tables[3] = tables[2];
+    rm_kernels_init_amx(&tables[3]);
+    rm_kernels_init_amx_k(&tables[3]);
 }
 
 const rm_kernels *const *rm_kernels_all(void) {

@@ -2,7 +2,8 @@
  * kernels.h: the arithmetic, behind one table. Part: kernels.
  *
  * A kernel set is a complete table. `ref` is plain C and defines the answer; every other set
- * starts as a copy of the one below it and overrides what it does better:  ref < avx2 < avx512.
+ * starts as a copy of the one below it and overrides what it does better:
+ * ref < avx2 < avx512 < amx.
  * The set is chosen once, in rm_kernels_select(), and is constant afterwards.
  *
  * RULE: lanes never share a sum. A SIMD lane owns one output and walks the reduction index in
@@ -20,7 +21,7 @@
 #include <stdbool.h>
 
 /* Scratch of a matmul call, 64-byte aligned. */
-enum { RM_MATMUL_SCRATCH = 16 << 10 };
+enum { RM_MATMUL_SCRATCH = 20 << 10 };
 
 /* y(row, strip) = products of all rows of x (at most RM_CHUNK_ROWS_MAX) with one strip.
  * For row r and output lane l, all steps in f32, in this order:
@@ -53,6 +54,11 @@ typedef struct rm_kernels {
      * NaN or an infinity gets d = NaN and q = 0, so that the products say so.
      * RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
+
+    /* What act_put lost of f: out[i] = f[i] - d * q[i] of a quantized row, both steps rounded.
+     * k_first and k_count as for act_put; out is not f. */
+    void (*act_rest)(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                     const float *f);
 
     /* out[i] = x[i] * (1 / sqrt(sum(x^2) / n + epsilon)) * weight[i], rounded after each product.
      * The sum: element i belongs to virtual lane i % 16 (fused steps, in order), then the tree
@@ -97,9 +103,10 @@ typedef struct rm_kernels {
     bool (*all_finite)(const float *x, size_t n);
 } rm_kernels;
 
-enum { RM_CPU_AVX2 = 1 << 0, RM_CPU_AVX512 = 1 << 1 };
+enum { RM_CPU_AVX2 = 1 << 0, RM_CPU_AVX512 = 1 << 1, RM_CPU_AMX = 1 << 2 };
 
-/* What this CPU and this operating system can run. */
+/* What this CPU and this operating system can run. Asks the system for the use of tiles, once for
+ * the whole process: their state makes what is saved of a thread 8 KiB larger. */
 unsigned rm_cpu_features(void);
 
 /* Every set this binary has, best last; NULL ends the list. For tests. */

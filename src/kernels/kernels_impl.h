@@ -29,6 +29,8 @@ void rm_kernels_init_avx512(rm_kernels *t);
 void rm_kernels_init_avx512_k(rm_kernels *t);
 void rm_kernels_init_avx512_attn(rm_kernels *t);
 void rm_kernels_init_avx512_rows(rm_kernels *t);
+void rm_kernels_init_amx(rm_kernels *t);
+void rm_kernels_init_amx_k(rm_kernels *t);
 
 /* --- exponentials ------------------------------------------------------------------------- */
 

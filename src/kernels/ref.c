@@ -172,6 +172,17 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     }
 }
 
+static void act_rest(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                     const float *f) {
+    const uint32_t block = rm_act_block(x->kind);
+    for (uint32_t i = 0; i < k_count; i++) {
+        const uint32_t k = k_first + i;
+        const float kept =
+            x->d[rm_acts_block(x, row, k / block)] * (float)rm_acts_q(x, row, k / 32)[k % 32];
+        out[i] = f[i] - kept;
+    }
+}
+
 /* --- rows --------------------------------------------------------------------------------- */
 
 static void rms_norm(float *out, const float *x, const float *weight, size_t n, float epsilon) {
@@ -313,6 +324,7 @@ void rm_kernels_init_ref(rm_kernels *t) {
                    [RM_Q6_K] = matmul_q6_k,
                    [RM_IQ4_XS] = matmul_iq4_xs},
         .act_put = act_put,
+        .act_rest = act_rest,
         .rms_norm = rms_norm,
         .swiglu = swiglu,
         .geglu = geglu,

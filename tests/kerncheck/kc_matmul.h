@@ -143,8 +143,13 @@ static void kc_matmul(const rm_kernels *ref, const rm_kernels *set, rm_format f)
         kc_matmul_case(ref, set, f, lengths[i], 67, 0, cuts, all);
         kc_matmul_case(ref, set, f, lengths[i], 35, 1, cuts, all);
     }
-    static const uint32_t whole[] = {512, 129};
-    kc_matmul_case(ref, set, f, kind == RM_ACT_Q8K ? 256 : 192, 512, 0, whole, 2);
+    const uint32_t less = kind == RM_ACT_Q8K ? 256 : 192;
+    static const uint32_t whole[] = {512, 129, 64};
+    kc_matmul_case(ref, set, f, less, 512, 0, whole, 3);
+    uint32_t each[48]; /* around the numbers of rows from which another kernel takes over */
+    for (uint32_t i = 0; i < 48; i++)
+        each[i] = i + 1;
+    kc_matmul_case(ref, set, f, less, 48, 0, each, 48);
 }
 
 #define KC_MATMUL(name, f)                                                                         \
@@ -228,6 +233,34 @@ static void check_act_put(const rm_kernels *ref, const rm_kernels *set) {
                 t_fail("%a became %d * %a", (double)f[i], q, (double)d);
         }
         if (ref == set && kind == RM_ACT_Q8K) kc_sums_hold(&x, row, first, count);
+    }
+}
+
+/* Rows put in parts, blocks without numbers among them; what is left is at most half a step. */
+static void check_act_rest(const rm_kernels *ref, const rm_kernels *set) {
+    static const uint32_t ks[] = {32, 64, 96, 160, 1, 15, 31, 33, 65, 100, 576, 256, 512, 700};
+    for (int round = 0; round < 400; round++) {
+        const rm_act_kind kind = t_random() % 2 ? RM_ACT_Q8 : RM_ACT_Q8K;
+        const uint32_t k = ks[t_random() % (sizeof ks / sizeof *ks)];
+        const uint32_t rows = 1 + (uint32_t)(t_random() % 35), row = (uint32_t)t_random() % rows;
+        const uint32_t unit = kind == RM_ACT_Q8K ? 256 : 64;
+        const uint32_t first = (uint32_t)(t_random() % k) / unit * unit, count = k - first;
+        rm_acts x = rm_acts_view(kc_take(rm_acts_bytes(kind, rows, k)).at, kind, rows, k);
+        float *f = kc_floats(count), *want = kc_floats(count);
+        const kc_room room = kc_take(count * sizeof(float));
+        float *got = (float *)(void *)room.at;
+        kc_fill(f, count, round % 2 ? kc_wild : kc_random);
+        ref->act_put(&x, row, first, count, f);
+        ref->act_rest(want, &x, row, first, count, f);
+        set->act_rest(got, &x, row, first, count, f);
+        const size_t at = kc_differ(want, got, count);
+        if (at < count)
+            t_fail("kind %d rows %u row %u k %u + %zu: %a, not %a", kind, rows, row, first, at,
+                   (double)got[at], (double)want[at]);
+        if (!kc_guards_hold(room)) t_fail("writes outside");
+        for (uint32_t i = 0; ref == set && round % 2 == 0 && i < count; i++)
+            if (!(fabsf(want[i]) <= 1.001f / 254))
+                t_fail("%a left of %a", (double)want[i], (double)f[i]);
     }
 }
 

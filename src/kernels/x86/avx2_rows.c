@@ -156,6 +156,26 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     quantize32(x, q + 32, at + n, last + 32);
 }
 
+static void act_rest(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                     const float *f) {
+    const size_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
+    const uint32_t block = rm_act_block(x->kind);
+    const int8_t *q = rm_acts_q(x, row, k_first / 32);
+    const float *d = x->d + rm_acts_block(x, row, k_first / block);
+    uint32_t k = 0;
+    for (; k + 8 <= k_count; k += 8) {
+        const void *at = q + k / 64 * n * 64 + k % 64;
+        const __m256i eight = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at));
+        const __m256 kept =
+            _mm256_mul_ps(_mm256_set1_ps(d[k / block * n]), _mm256_cvtepi32_ps(eight));
+        _mm256_storeu_ps(out + k, _mm256_sub_ps(_mm256_loadu_ps(f + k), kept));
+    }
+    for (; k < k_count; k++) {
+        const float kept = d[k / block * n] * (float)q[k / 64 * n * 64 + k % 64];
+        out[k] = f[k] - kept;
+    }
+}
+
 /* --- rows --------------------------------------------------------------------------------- */
 
 INLINE lanes add_squares(lanes sum, lanes v) {
@@ -324,6 +344,7 @@ static bool all_finite(const float *x, size_t n) {
 
 void rm_kernels_init_avx2_rows(rm_kernels *t) {
     t->act_put = act_put;
+    t->act_rest = act_rest;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
     t->geglu = geglu;

@@ -125,6 +125,29 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     quantize32(x, q + 32, at + n, _mm512_loadu_ps(last + 32), _mm512_loadu_ps(last + 48));
 }
 
+INLINE __m512 rest16(__m512 f, float d, const int8_t *q) {
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)q);
+    const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    return _mm512_sub_ps(f, _mm512_mul_ps(_mm512_set1_ps(d), whole));
+}
+
+static void act_rest(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
+                     const float *f) {
+    const size_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
+    const uint32_t block = rm_act_block(x->kind);
+    const int8_t *q = rm_acts_q(x, row, k_first / 32);
+    const float *d = x->d + rm_acts_block(x, row, k_first / block);
+    uint32_t k = 0;
+    for (; k + 16 <= k_count; k += 16)
+        _mm512_storeu_ps(out + k, rest16(_mm512_loadu_ps(f + k), d[k / block * n],
+                                         q + k / 64 * n * 64 + k % 64));
+    if (k == k_count) return;
+    const __mmask16 tail = tail_mask(k_count); /* q is padded: 16 bytes are there */
+    _mm512_mask_storeu_ps(
+        out + k, tail,
+        rest16(_mm512_maskz_loadu_ps(tail, f + k), d[k / block * n], q + k / 64 * n * 64 + k % 64));
+}
+
 /* --- rows --------------------------------------------------------------------------------- */
 
 static void rms_norm(float *out, const float *x, const float *weight, size_t n, float epsilon) {
@@ -239,6 +262,7 @@ static bool all_finite(const float *x, size_t n) {
 
 void rm_kernels_init_avx512_rows(rm_kernels *t) {
     t->act_put = act_put;
+    t->act_rest = act_rest;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
     t->geglu = geglu;
