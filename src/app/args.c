@@ -131,6 +131,18 @@ static const app_option options[] = {
      AT(resident),
      "N",
      "tokens cached at most"},
+    {{"--session"},
+     APP_RUN,
+     TEXT,
+     AT(session),
+     "FILE",
+     "go on from this file if it exists, save to it at the end"},
+    {{"--session-tokens-only"},
+     APP_RUN | RARE,
+     FLAG,
+     AT(session_tokens_only),
+     NULL,
+     "save no keys and values: a small file, computed again when loaded"},
     {{"-ub", "--ubatch-size"},
      ENGINE | APP_PLAN | RARE | ENV,
      U32,
@@ -296,6 +308,8 @@ static int check(const app_args *args, remat_error *err) {
     const int inputs =
         (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) + args->from_stdin;
     if (inputs > 1) return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens and -");
+    if (args->session_tokens_only && args->session == NULL)
+        return rm_fail(err, REMAT_E_USAGE, "--session-tokens-only: give --session FILE with it");
     if (args->command == APP_DETOKENIZE && args->tokens == NULL)
         return rm_fail(err, REMAT_E_USAGE, "--tokens: no file of token ids given");
     return REMAT_OK;

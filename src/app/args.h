@@ -40,6 +40,8 @@ typedef struct app_args {
     uint32_t context, predict, chunk_rows, batch_rows, batch,
         resident; /* APP_UNSET_U32: not given */
     const char *kv, *kv_k, *kv_v, *cold, *recompute;
+    const char *session;
+    bool session_tokens_only;
     /* sampling */
     remat_sampling sampling;
     bool seed_given, ignore_eos;

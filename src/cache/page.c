@@ -1,6 +1,8 @@
 /* page.c: see page.h. */
 #include "cache/page.h"
 
+#include <string.h>
+
 uint64_t rm_cache_page_bytes(const rm_cache_shape *s) {
     return (uint64_t)s->kv_head_count * rm_page_bytes(s->format, s->head_dim);
 }
@@ -51,4 +53,18 @@ void rm_cache_drop(rm_cache *c, uint32_t sequence, uint32_t first, uint32_t last
         for (uint32_t column = first; column < last; column++)
             rm_cache_release(c, sequence, layer, column);
     }
+}
+
+bool rm_cache_copy_out(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column, void *to) {
+    const void *page = rm_cache_page(c, sequence, layer, column);
+    if (page == NULL) return false;
+    memcpy(to, page, rm_cache_page_bytes(&c->shape));
+    return true;
+}
+
+bool rm_cache_put_in(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
+                     const void *from) {
+    if (!rm_cache_hold(c, sequence, layer, column)) return false;
+    memcpy(rm_cache_page(c, sequence, layer, column), from, rm_cache_page_bytes(&c->shape));
+    return true;
 }

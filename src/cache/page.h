@@ -52,4 +52,12 @@ void rm_cache_release(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t c
 /* Releases all layers of columns first .. last - 1. */
 void rm_cache_drop(rm_cache *c, uint32_t sequence, uint32_t first, uint32_t last);
 
+/* Copies a page's bytes (rm_cache_page_bytes()) out of the cache. False when it is not held. */
+bool rm_cache_copy_out(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column, void *to);
+
+/* Holds the page and gives it these bytes. False when there is no room: it is recomputed then, when
+ * it is needed. */
+bool rm_cache_put_in(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
+                     const void *from);
+
 #endif /* RM_CACHE_PAGE_H */

@@ -9,6 +9,7 @@
 
 #include "engine/plan.h"
 #include "engine/sample.h"
+#include "engine/session.h"
 #include "engine/sweep.h"
 #include "text/tokenizer.h"
 
@@ -50,6 +51,7 @@ struct remat_engine {
     rm_sweep sweep;
     remat_sequence *sequences;
     rm_sample_space sample_space;
+    rm_session session;
     char *detok_memory;
     uint8_t *text_work; /* setup.text_bytes */
     uint64_t predicted_peak_bytes;
