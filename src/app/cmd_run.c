@@ -278,7 +278,10 @@ static int answer_and_save(remat_result *result, answer *a, remat_sequence *s, u
         app_warn("%s", not_saved.message);
         return status;
     }
-    if (!a->args->json) app_printf("\n");
+    if (!a->args->json) {
+        app_printf("\n");
+        rm_buf_flush(app_out()); /* the answer first, then what is wrong */
+    }
     *err = not_saved;
     return err->status;
 }

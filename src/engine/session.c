@@ -232,8 +232,8 @@ static bool whole(const remat_sequence *s, uint32_t column) {
     return true;
 }
 
-/* Columns of a run of `count` that the free pages can hold, when one layer's pages of the others have
- * to pass through them too. */
+/* Columns of a run of `count` that the free pages can hold, when one layer's pages of the others
+ * have to pass through them too. */
 static uint32_t columns_that_fit(const remat_sequence *s, uint32_t count, uint32_t free_pages) {
     const uint32_t layers = s->engine->model.shape.layer_count;
     if (free_pages < count) return 0;

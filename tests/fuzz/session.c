@@ -1,6 +1,6 @@
 /*
- * session.c: any bytes as a session file. The checksums of header, tokens and entries are made right
- * first (but for one in eight inputs), or nothing behind them would ever be reached.
+ * session.c: any bytes as a session file. The checksums of header, tokens and entries are made
+ * right first (but for one in eight inputs), or nothing behind them would ever be reached.
  */
 #include "base/hash.h"
 #include "cache/session_file.h"

@@ -244,7 +244,7 @@ static void a_generation_goes_on(void) {
     remat_close(&e);
 }
 
-/* --- files that are not right ------------------------------------------------------------------ */
+/* --- files that are not right ----------------------------------------------------------------- */
 
 static uint8_t file[FILE_MAX], changed[FILE_MAX];
 static size_t file_bytes;
