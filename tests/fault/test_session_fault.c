@@ -36,7 +36,7 @@ static bool open_bench(bench *b, remat_progress_fn *progress, void *user) {
     remat_options o = remat_options_default();
     remat_limits l = remat_limits_default();
     *b = (bench){0};
-    o.memory_bytes = 64u << 20;
+    o.memory_bytes = 256u << 20;
     o.thread_count = 1;
     o.progress = progress;
     o.progress_user = user;

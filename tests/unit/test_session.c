@@ -49,6 +49,7 @@ static run_config config(uint32_t resident, uint32_t threads) {
     run_config c = run_config_default(COUNT);
     c.threads = threads;
     c.limits.resident_count = resident;
+    c.memory = 256u << 20; /* a sanitizer marks all of it, each time */
     return c;
 }
 
@@ -481,7 +482,8 @@ static void peek(const char *where, int status, bool exists, const char *words) 
     remat_engine *e = NULL;
     remat_session_info info = {.token_count = 77};
     remat_error err = {0};
-    const remat_options o = remat_options_default();
+    remat_options o = remat_options_default();
+    o.memory_bytes = 256u << 20;
     if (remat_open(&e, known.path, &o, &err) != REMAT_OK) t_fail("%s", err.message);
     EXPECT_EQ_U64(remat_session_peek(&info, e, where, &err), status);
     if (status == REMAT_OK) {
