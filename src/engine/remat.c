@@ -302,15 +302,17 @@ static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_e
 }
 
 /* What is known of the machine without measuring; or measured now, in memory that is free yet. */
-static rm_rates rates_of(remat_engine *e, bool measure) {
+static rm_rates rates_of(remat_engine *e) {
     rm_rates rates = rm_rates_guess();
     uint8_t *memory;
     rm_threads *threads = NULL;
     const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
     const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
     const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
-    if (!measure || (test != NULL && strcmp(test, "guess") == 0)) return rates;
-    if (rm_ledger_borrow(&memory, &e->ledger, thread_bytes + rm_rates_bytes(), NULL) != REMAT_OK)
+    if (test != NULL && strcmp(test, "guess") == 0) return rates;
+    const uint64_t bytes = thread_bytes + rm_rates_bytes();
+    if (rm_machine_resident_bytes() + bytes + GROWTH_BYTES > e->options.memory_bytes) return rates;
+    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK)
         return rates;
     memset(memory, 0, thread_bytes);
     if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
@@ -341,7 +343,7 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     RM_TRY(plan_with(out, e, limits, disk, &rates, err));
     if (out->total_bytes == out->full_bytes || out->total_bytes == 0) return REMAT_OK;
     /* There is something to choose. */
-    rates = rates_of(e, true);
+    rates = rates_of(e);
     RM_TRY(plan_with(out, e, limits, disk, &rates, err));
     if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
     const rm_spill_shape shape = rm_setup_spill(&out->setup, &e->model);
