@@ -173,6 +173,14 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     quantize64(x, q, at, n, last);
 }
 
+static void out_row(float *out, const rm_out *y, uint32_t row, uint32_t strip_first,
+                    uint32_t strip_count) {
+    const size_t step = (size_t)rm_group_rows(y->row_count, row / RM_GROUP * RM_GROUP) * RM_LANES;
+    const float *at = rm_out_at(y, row, strip_first);
+    for (uint32_t s = 0; s < strip_count; s++, at += step, out += RM_LANES)
+        _mm512_storeu_ps(out, _mm512_loadu_ps(at));
+}
+
 INLINE __m512 rest16(__m512 f, float d, const int8_t *q) {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)q);
     const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
@@ -310,6 +318,7 @@ static bool all_finite(const float *x, size_t n) {
 
 void rm_kernels_init_avx512_rows(rm_kernels *t) {
     t->act_put = act_put;
+    t->out_row = out_row;
     t->act_rest = act_rest;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
