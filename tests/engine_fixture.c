@@ -449,7 +449,9 @@ bool same_way(same_run *out, const subject *s, remat_kv kv, uint32_t index) {
     } else if (index < 11) {
         l->resident_count = resident[(index - 5) / 2];
         l->cold = index % 2 == 1 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
-        out->saves = index % 2 == 1 ? BY_DROPPING : BY_SPILLING;
+        /* Where all layers have a window, what stays may be all that is seen. */
+        if (s->spec->window == 0 || s->spec->window_pattern > 0 || l->resident_count == 0)
+            out->saves = index % 2 == 1 ? BY_DROPPING : BY_SPILLING;
     } else if (index < 14) {
         out->cut = index - 10;
     } else if (index < 15) {

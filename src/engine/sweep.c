@@ -245,7 +245,8 @@ static rm_chunk chunk_of(rm_sweep *s) {
         const rm_piece *p = &s->now.at[i];
         const rm_row_run *r = &s->runs[p->run];
         rm_segment *g = &s->segments[c.segment_count];
-        if (c.segment_count == 0 || g[-1].sequence != r->sequence) {
+        if (c.segment_count == 0 || g[-1].sequence != r->sequence ||
+            s->position[c.row_count - 1] + 1 != r->first + p->first) {
             *g = (rm_segment){.sequence = r->sequence, .first = c.row_count};
             c.segment_count++;
         }
