@@ -345,6 +345,20 @@ static void a_failed_write(void) {
     }
 }
 
+/* Held while it is on its way to the file: it does not arrive, and that is not an empty page. */
+static void a_page_that_does_not_arrive(void) {
+    REQUIRE(start_spilling());
+    put_page(0, 5);
+    rm_io_fault_at(1, RM_IO_BAD_WRITE);
+    EXPECT(rm_cache_save(&cache, 0, 1, 0));
+    rm_cache_release(&cache, 0, 1, 0);
+    rm_io_fault_at(0, RM_IO_BAD_WRITE);
+    EXPECT(rm_cache_hold(&cache, 0, 1, 0, false) == RM_HOLD_LOST);
+    EXPECT(!rm_cache_known(&cache, 0, 1, 0) && cache.pool.taken == 0);
+    EXPECT(rm_cache_hold(&cache, 0, 1, 0, true) == RM_HELD && is_page(page_at(0), 0));
+    stop_spilling();
+}
+
 static void without_its_file(void) {
     REQUIRE(start_spilling());
     spill_columns(3);
@@ -358,6 +372,9 @@ static void without_its_file(void) {
     EXPECT_EQ_U64(rm_cache_file_bytes(&cache), 0);
     EXPECT(rm_cache_hold(&cache, 0, 1, 0, false) == RM_HELD && is_page(page_at(0), 0));
     EXPECT(!rm_cache_settle_one(&cache));
+    rm_cache_resume_spill(&cache, &spill);
+    EXPECT(!rm_cache_known(&cache, 0, 1, 1) && is_page(page_at(3), 4));
+    EXPECT(rm_cache_save(&cache, 0, 1, 3)); /* its copy was forgotten */
     stop_spilling();
 }
 
@@ -367,5 +384,5 @@ int main(int argc, char **argv) {
                   T(drop_takes_all_layers), T(random_use_stays_in_step),
                   T(a_page_spills_and_comes_back), T(leaving_pages_make_room),
                   T(stage_gives_what_was_spilled), T(a_lost_page_is_nowhere), T(a_failed_write),
-                  T(without_its_file));
+                  T(a_page_that_does_not_arrive), T(without_its_file));
 }
