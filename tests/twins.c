@@ -1,6 +1,7 @@
 /* twins.c: see twins.h. */
 #include "twins.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,7 @@ bool twins_start(twins *t, const run_config *c) {
     t->why[0] = t->last_error[0] = '\0';
     t->canceled = t->failed = t->warnings = 0;
     t->cancel_at = t->fault_at = t->compared = 0;
+    t->no_disk = false;
     t->stream = 1;
     run_config_text(t->config, c);
     tight.limits.sequence_count = t->sequences;
@@ -158,25 +160,36 @@ static bool same_logits(twins *t, uint32_t sequence) {
 /* What a call of the tight engine returned, when it failed. False: it may not fail like that. */
 static bool note_failure(twins *t, int status, const remat_error *err) {
     snprintf(t->last_error, sizeof t->last_error, "%s", err->message);
-    const bool may = t->cancel_at > 0 || t->fault_at > 0;
     if (status == REMAT_E_CANCELED && t->cancel_at > 0) {
         t->canceled++;
-    } else if (status == REMAT_E_FAILED && t->fault_at > 0) {
+    } else if (status == REMAT_E_FAILED && (t->fault_at > 0 || t->no_disk)) {
         t->failed++;
     } else {
         return wrong(t, "status %d: %s", status, err->message);
     }
     if (err->message[0] == '\0' || strchr(err->message, '\n') != NULL)
         return wrong(t, "a failure says \"%s\"", err->message);
-    return may;
+    return true;
+}
+
+/* Puts a device in the place of the spill file: writing says "no space", reading gives zeros. */
+static void swap_disk(const twins *t, bool on) {
+    static int kept = -1;
+    const int full = open("/dev/full", O_RDWR | O_CLOEXEC), fd = t->tight->spill.fd;
+    if (on) kept = dup(fd);
+    if (full < 0 || kept < 0 || dup2(on ? full : kept, fd) != fd) abort();
+    close(full);
+    if (!on) close(kept);
 }
 
 static void disturb(const twins *t, bool on) {
     if (t->fault_at > 0) rm_io_fault_at(on ? t->fault_at : 0, t->fault);
+    if (t->no_disk) swap_disk(t, on);
 }
 
 static void calm(twins *t) {
     t->fault_at = t->cancel_at = 0;
+    t->no_disk = false;
 }
 
 /* Tokens of a step, and who gets how many. */

@@ -29,6 +29,7 @@ typedef struct twins {
     uint64_t cancel_at; /* the n-th call of progress in the step; 0: never */
     uint64_t fault_at;  /* the n-th transfer that `fault` is about; 0: none */
     rm_io_fault fault;
+    bool no_disk; /* all that is written is refused, all that is read is wrong */
 
     uint64_t calls;                /* of progress, in the last disturbed step */
     uint32_t canceled, failed;     /* steps of the tight one that ended like this */
