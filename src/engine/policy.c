@@ -82,14 +82,16 @@ static uint32_t cold_columns(const policy *p, const remat_sequence *s) {
 
 /* Pages that the step needs beside hot ones. */
 static uint64_t passing(const policy *p) {
-    uint64_t cold = 0, rows = 0;
+    uint64_t cold = 0, rows = 0, all = 0;
     for (uint32_t i = 0; i < p->step_count; i++) {
         cold += cold_columns(p, p->steps[i].sequence);
         rows += p->steps[i].count;
     }
     const uint32_t chunk = p->e->setup.chunk_rows;
     if (p->healing || !p->spill || rows > chunk) rows = chunk;
-    if (p->healing) cold = UINT32_MAX;
+    for (uint32_t i = 0; p->healing && i < p->step_count; i++)
+        all += columns(total_of(p, p->steps[i].sequence));
+    if (p->healing) cold = all;
     return rm_policy_passing(&p->e->model, cold, rows, p->step_count, p->e->cache.spill != NULL);
 }
 
