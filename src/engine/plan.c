@@ -61,6 +61,21 @@ bool rm_setup_spills(const rm_setup *s) {
     return s->stage_count > 0 || s->row_max == 0;
 }
 
+bool rm_setup_whole(const rm_setup *s, const rm_model *m) {
+    const uint64_t pages = s->sequence_count * rm_policy_pages(m, s->column_count * RM_PAGE_TOKENS);
+    return s->unit_count == rm_unit_count(m) && s->page_count >= pages &&
+           s->resident_columns >= s->column_count;
+}
+
+bool rm_setup_holds_rows(const rm_setup *s) {
+    return s->row_max == 0 || s->row_max >= (uint64_t)s->sequence_count * s->context_count;
+}
+
+/* Whether pages can leave later. */
+static bool can_shrink(const rm_setup *s) {
+    return s->stage_count > 0 || rm_setup_holds_rows(s);
+}
+
 rm_cache_shape rm_setup_cache(const rm_setup *setup, const rm_model *m) {
     const rm_shape *s = &m->shape;
     return (rm_cache_shape){.layer_count = s->layer_count,
@@ -118,13 +133,13 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     const uint64_t rows = (uint64_t)p->common.sequence_count * p->common.context_count;
     const uint32_t hot = c->whole ? resident_columns(&p->common) : 0;
     const bool all_hot = hot == p->common.column_count;
-    const bool spill = !all_hot && c->cold == REMAT_COLD_SPILL;
+    const bool spill = (!all_hot || p->common.elastic) && c->cold == REMAT_COLD_SPILL;
     rm_setup s = p->common;
     if (c->whole && !all_hot) return false;
     if (c->rows == ROWS_SPILLED && (p->disk != RM_DISK_WHOLE || c->chunk % RM_PAGE_TOKENS != 0 ||
                                     !rm_rows_can_spill(m->shape.dim)))
         return false;
-    if (spill && p->disk == RM_DISK_NONE) return false;
+    if (spill && (p->disk == RM_DISK_NONE || (all_hot && p->disk != RM_DISK_WHOLE))) return false;
     /* Tokens that run again need their rows in one sweep with those that made them. */
     if (c->rows == ROWS_CHUNK && !all_hot && (!spill || p->disk != RM_DISK_WHOLE)) return false;
     s.chunk_rows = c->chunk;
@@ -201,6 +216,7 @@ static int common_setup(planner *p, remat_error *err) {
     s->text_bytes = l->text_bytes;
     s->spill_bytes = l->spill_bytes;
     s->spill_reserved = p->disk == RM_DISK_WHOLE;
+    s->elastic = p->engine->allowance.follows;
     if (s->context_count > RM_CONTEXT_MAX || l->sequence_count == 0 ||
         l->sequence_count > RM_SEQUENCES_MAX || l->chunk_rows > RM_CHUNK_ROWS_MAX ||
         l->logits_rows == 0 || l->logits_rows > RM_GROUP) {
@@ -229,7 +245,8 @@ static bool allowed(const planner *p, const candidate *c) {
                       (l->cold == REMAT_COLD_AUTO && l->recompute != REMAT_RECOMPUTE_AUTO);
     if (l->weights != REMAT_WEIGHTS_AUTO && c->stream != (l->weights == REMAT_WEIGHTS_STREAM))
         return false;
-    if (c->whole) return c->cold == REMAT_COLD_DROP; /* once */
+    if (c->whole && c->cold == REMAT_COLD_DROP) return true;
+    if (c->whole && !p->common.elastic) return false; /* it would be the same */
     if (drop) return c->cold == REMAT_COLD_DROP;
     return l->cold == REMAT_COLD_AUTO || c->cold == l->cold;
 }
@@ -268,9 +285,11 @@ static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint6
     if (total > budget) return REMAT_OK;
     const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
     const double seconds = score(p, &cost);
-    /* Of two equally fast ones the smaller. */
-    if (*best >= 0 &&
-        (seconds > *best * 1.001 || (seconds > *best * 0.999 && total >= out->total_bytes)))
+    /* Of two equally fast ones that which can shrink, if it may have to; then the smaller. */
+    const int gain =
+        p->common.elastic ? (int)can_shrink(s) - (*best >= 0 && can_shrink(&out->setup)) : 0;
+    const bool better = gain > 0 || (gain == 0 && total < out->total_bytes);
+    if (*best >= 0 && (seconds > *best * 1.001 || (seconds > *best * 0.999 && !better)))
         return REMAT_OK;
     *best = seconds;
     out->setup = *s;
