@@ -168,5 +168,12 @@ static inline uint64_t rm_cache_index(const rm_cache *c, uint32_t sequence, uint
 
 /* For stage.c: waits for writes of these pages. */
 void rm_cache_settle_pages(rm_cache *c, uint64_t page, uint32_t count);
+/* Copies a page's bytes out of the cache, to memory aligned to 4096. False when it is nowhere. */
+bool rm_cache_copy_out(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column, void *to);
+
+/* Gives the page these bytes, in the pool or, when that is getting full, in the file. False when
+ * there is no room: it is recomputed then, when it is needed. */
+bool rm_cache_put_in(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
+                     const void *from);
 
 #endif /* RM_CACHE_PAGE_H */

@@ -11,6 +11,8 @@
 #include "engine/plan.h"
 #include "engine/route.h"
 #include "engine/sample.h"
+#include "engine/session.h"
+#include "engine/sweep.h"
 #include "text/tokenizer.h"
 
 #include <signal.h>
@@ -61,6 +63,7 @@ struct remat_engine {
     bool spill_warned;
     remat_sequence *sequences;
     rm_sample_space sample_space;
+    rm_session session;
     char *detok_memory;
     uint8_t *text_work; /* setup.text_bytes */
     uint64_t predicted_peak_bytes;

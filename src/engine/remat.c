@@ -233,6 +233,7 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
     RM_TRY(rm_ledger_carve(&e->text_work, l, RM_ACCOUNT_TEXT, setup->text_bytes, 1, err));
     RM_TRY(rm_ledger_carve(&e->stage, l, RM_ACCOUNT_IO, e->thread_count,
                            rm_model_stage_bytes(&e->model), err));
+    RM_TRY(rm_session_layout(&e->session, l, rm_cache_page_bytes(&cache), err));
     return rm_ledger_carve(&e->thread_memory, l, RM_ACCOUNT_WORK, 1,
                            rm_threads_bytes(e->thread_count), err);
 }
