@@ -16,29 +16,124 @@ run_config run_config_default(uint32_t context_count) {
     return c;
 }
 
-void run_config_text(char out[160], const run_config *c) {
-    char resident[16] = "all";
+void run_config_text(char out[CONFIG_TEXT], const run_config *c) {
+    static const char *const colds[] = {"auto", "spill", "drop"};
+    static const char *const ways[] = {"auto", "full", "block", "layer", "selective"};
+    static const char *const weights[] = {"auto", "resident", "stream"};
+    static const char *const rows[] = {"of a chunk", "in memory", "on disk"};
+    char resident[16] = "all", given[64] = "";
     if (c->limits.resident_count != REMAT_ALL)
         snprintf(resident, sizeof resident, "%u", c->limits.resident_count);
-    snprintf(out, 160, "%s, %u threads, chunk %u, logits %u, resident %s, kv %s, %u KiB",
+    if (c->setup.given)
+        snprintf(given, sizeof given, ", rows %s, %u pages more, %u/8 of units%s",
+                 rows[c->setup.rows], c->setup.more_pages, c->setup.units,
+                 c->setup.roomy ? ", roomy" : "");
+    snprintf(out, CONFIG_TEXT,
+             "%s, %u threads, chunk %u, logits %u, resident %s, %s by %s, weights %s, kv %s, %u "
+             "KiB%s",
              c->kernels != NULL ? c->kernels : "best", c->threads, c->limits.chunk_rows,
-             c->limits.logits_rows, resident, c->limits.kv == REMAT_KV_F32 ? "f32" : "f16",
-             (unsigned)(c->memory >> 10));
+             c->limits.logits_rows, resident, colds[c->limits.cold], ways[c->limits.recompute],
+             weights[c->limits.weights], c->limits.kv == REMAT_KV_F32 ? "f32" : "f16",
+             (unsigned)(c->memory >> 10), given);
 }
+
+/* --- a place to spill to ---------------------------------------------------------------------- */
+
+static char spill_place[64], cache_place[64];
+
+static unsigned entries_of(const char *path) {
+    unsigned count = 0;
+    DIR *d = opendir(path);
+    if (d == NULL) return 0;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return count;
+}
+
+static pid_t place_owner;
+
+static void leave_place(void) {
+    if (getpid() != place_owner) return;
+    const unsigned left = entries_of(spill_place) + entries_of(cache_place);
+    if (left > 0) fprintf(stderr, "FAIL %u files are left in %s\n", left, spill_place);
+    rmdir(spill_place);
+    rmdir(cache_place);
+    if (left > 0) _exit(1);
+}
+
+const char *engine_spill_dir(void) {
+    if (spill_place[0] != '\0') return spill_place;
+    place_owner = getpid();
+    snprintf(spill_place, sizeof spill_place, "/tmp/remat_test_spill_XXXXXX");
+    snprintf(cache_place, sizeof cache_place, "/tmp/remat_test_cache_XXXXXX");
+    if (mkdtemp(spill_place) == NULL || mkdtemp(cache_place) == NULL ||
+        setenv("REMAT_RATES", "guess", 1) != 0 || setenv("XDG_CACHE_HOME", cache_place, 1) != 0 ||
+        atexit(leave_place) != 0)
+        abort();
+    return spill_place;
+}
+
+/* --- engines ---------------------------------------------------------------------------------- */
 
 static int open_only(remat_engine **out, const char *path, const run_config *c, remat_error *err) {
     remat_options o = remat_options_default();
     o.memory_bytes = c->memory > 0 ? c->memory : 1u << 30;
     o.thread_count = c->threads;
     o.kernels = c->kernels;
+    o.warning = c->warning;
+    o.progress = c->progress;
+    o.warning_user = o.progress_user = c->user;
     return remat_open(out, path, &o, err);
 }
 
+static remat_limits limits_of(const run_config *c) {
+    remat_limits l = c->limits;
+    if (l.spill_dir == NULL) l.spill_dir = engine_spill_dir();
+    return l;
+}
+
+/* Changes the smallest setup into the one that is asked for. */
+static void give(rm_setup *s, const rm_model *m, const given_setup *g) {
+    const uint32_t rows = s->sequence_count * s->context_count;
+    const uint32_t least = s->chunk_rows < rows ? s->chunk_rows : rows;
+    s->page_count += g->more_pages;
+    s->unit_count = rm_unit_count(m) * g->units / 8;
+    s->row_max = g->rows == GIVEN_DISK ? 0 : g->rows == GIVEN_MEMORY ? rows : least;
+    s->run_max =
+        3 * s->sequence_count + (g->rows == GIVEN_CHUNK ? s->chunk_rows / RM_PAGE_TOKENS + 2
+                                                        : s->sequence_count * s->column_count);
+    if (!g->roomy) return;
+    s->raw_bytes = 1 << 20;
+    s->output_strips = 1024;
+    if (s->stage_count > 0) s->stage_count = RM_STAGE_READS;
+}
+
+static int start_given(remat_engine *e, const run_config *c, remat_error *err) {
+    const uint64_t program = 1 << 20;
+    const remat_limits l = limits_of(c);
+    const rm_rates rates = rm_rates_guess();
+    rm_planned p;
+    rm_ledger measured;
+    RM_TRY(rm_plan(&p, e, &l, RM_DISK_WHOLE, &rates, UINT64_MAX, program, err));
+    RM_TRY(rm_plan(&p, e, &l, RM_DISK_WHOLE, &rates, p.minimum_bytes, program, err));
+    RM_ASSERT(p.total_bytes > 0);
+    give(&p.setup, &e->model, &c->setup);
+    rm_ledger_measure(&measured);
+    RM_TRY(rm_engine_layout(e, &measured, &p.setup, err));
+    p.total_bytes = program + e->ledger.carved + measured.carved;
+    p.account_bytes[RM_ACCOUNT_PROGRAM] = program;
+    snprintf(e->spill_dir, sizeof e->spill_dir, "%s", l.spill_dir);
+    return rm_engine_start(e, &p, err);
+}
+
 int engine_start(remat_engine **out, const char *path, const run_config *c, remat_error *err) {
+    const remat_limits l = limits_of(c);
     remat_engine *e = NULL;
     *out = NULL;
     int status = open_only(&e, path, c, err);
-    if (status == REMAT_OK) status = remat_start(e, &c->limits, err);
+    if (status == REMAT_OK)
+        status = c->setup.given ? start_given(e, c, err) : remat_start(e, &l, err);
     if (status != REMAT_OK) {
         remat_close(&e);
         return status;
@@ -49,8 +144,9 @@ int engine_start(remat_engine **out, const char *path, const run_config *c, rema
 
 int engine_plan(remat_plan *out, const char *path, const run_config *c, remat_error *err) {
     remat_engine *e = NULL;
+    const remat_limits l = limits_of(c);
     int status = open_only(&e, path, c, err);
-    if (status == REMAT_OK) status = remat_plan_make(out, e, &c->limits, err);
+    if (status == REMAT_OK) status = remat_plan_make(out, e, &l, err);
     remat_close(&e);
     return status;
 }
@@ -113,15 +209,13 @@ uint64_t record_hash(const record *r, uint32_t first, uint32_t last) {
     return rm_hash(r->logits + first, (last - first) * sizeof *r->logits, 0);
 }
 
-static void tap(void *user, uint32_t layer, uint32_t row, const float *hidden) {
+static void tap(void *user, uint32_t layer, const rm_row_run *run, uint32_t position,
+                const float *hidden) {
     const recorder *r = user;
-    const rm_row *at = &r->engine->sweep.rows[row];
-    record *to = at->sequence < RECORDED_SEQUENCES_MAX ? r->of_sequence[at->sequence] : NULL;
-    if (to == NULL || layer >= to->layer_count || at->position >= to->position_count) return;
-    /* Rows whose logits nobody wants stop inside the last layer. */
-    if (layer + 1 == r->engine->model.shape.layer_count && !at->want_logits) return;
-    note(to, &to->hidden[(size_t)layer * to->position_count + at->position], layer, at->position,
-         hidden, r->engine->model.shape.dim);
+    record *to = run->sequence < RECORDED_SEQUENCES_MAX ? r->of_sequence[run->sequence] : NULL;
+    if (to == NULL || layer >= to->layer_count || position >= to->position_count) return;
+    note(to, &to->hidden[(size_t)layer * to->position_count + position], layer, position, hidden,
+         r->engine->model.shape.dim);
 }
 
 void recorder_attach(recorder *r, remat_engine *e) {
@@ -190,11 +284,12 @@ typedef struct scored {
     record *to;
 } scored;
 
-static int scored_row(void *user, uint32_t row, const float *logits, remat_error *err) {
+static int scored_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                      remat_error *err) {
     const scored *s = user;
+    (void)run;
     (void)err;
-    record_logits(s->to, s->engine->sweep.rows[row].position, logits,
-                  s->engine->model.shape.vocabulary);
+    record_logits(s->to, position, logits, s->engine->model.shape.vocabulary);
     return REMAT_OK;
 }
 
@@ -239,7 +334,7 @@ run_config same_config(const subject *s, remat_kv kv) {
 /* Says what was wrong with a run; the first thing said stays. Returns false. */
 __attribute__((format(printf, 4, 5))) static bool
 wrong(char why[WHY_MAX], const subject *s, const same_run *run, const char *form, ...) {
-    char text[160];
+    char text[CONFIG_TEXT];
     va_list list;
     run_config_text(text, &run->config);
     const int n = snprintf(why, WHY_MAX, "%s; %s; %s: ", s->spec->name, text, cut_names[run->cut]);
@@ -279,8 +374,12 @@ static bool run_into(char why[WHY_MAX], record *to, subject *s, const same_run *
         status = feed_all(e, s, run, run->count > 0 ? run->count : s->count, to, &stats, &err);
     remat_close(&e);
     if (status != REMAT_OK) return wrong(why, s, run, "%s", err.message);
-    if (run->recomputes && stats.recomputed_tokens == 0)
-        return wrong(why, s, run, "nothing was recomputed");
+    const unsigned saved = (stats.recomputed_tokens > 0 ? BY_DROPPING : 0u) |
+                           (stats.spill_read_bytes > 0 ? BY_SPILLING : 0u) |
+                           (stats.weight_read_bytes > 0 ? BY_STREAMING : 0u);
+    if (run->saves != 0 && (run->saves & saved) == 0)
+        return wrong(why, s, run, "saved by %u, not by %u", saved, run->saves);
+    if (stats.healed_count > 0) return wrong(why, s, run, "something was healed");
     return true;
 }
 
@@ -347,18 +446,23 @@ bool same_way(same_run *out, const subject *s, remat_kv kv, uint32_t index) {
         out->config.threads = 2 + index;
     } else if (index < 5) {
         l->chunk_rows = chunks[index - 2];
-    } else if (index < 8) {
-        l->resident_count = resident[index - 5];
-        out->recomputes = true;
     } else if (index < 11) {
-        out->cut = index - 7;
-    } else if (index < 12) {
+        l->resident_count = resident[(index - 5) / 2];
+        l->cold = index % 2 == 1 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
+        out->saves = index % 2 == 1 ? BY_DROPPING : BY_SPILLING;
+    } else if (index < 14) {
+        out->cut = index - 10;
+    } else if (index < 15) {
         l->logits_rows = 16;
         out->score = true;
-    } else if (index < 15) {
-        give_budget(&out->config, s, index - 12);
+    } else if (index < 18) {
+        give_budget(&out->config, s, index - 15);
+    } else if (index < 19) {
+        l->weights = REMAT_WEIGHTS_STREAM;
+        out->saves = BY_STREAMING;
+        out->score = true;
     } else {
-        out->config.kernels = middle_set(index - 15);
+        out->config.kernels = middle_set(index - 19);
         out->score = true;
         return out->config.kernels != NULL;
     }

@@ -12,19 +12,45 @@
 #include "engine/engine.h"
 #include "tiny_model.h"
 
+/* Where hidden states of a prompt are. */
+typedef enum given_rows { GIVEN_CHUNK, GIVEN_MEMORY, GIVEN_DISK } given_rows;
+
+/*
+ * A setup that is given instead of planned: the smallest one of a small spill disk's limits, with
+ * these changes. So a test reaches, with a few thousand tokens of a small model, what a planner
+ * takes for a large one. limits.cold has to be DROP or SPILL.
+ */
+typedef struct given_setup {
+    bool given;
+    given_rows rows;     /* GIVEN_CHUNK: only with SPILL */
+    uint32_t more_pages; /* of the pool, over the least */
+    uint32_t units;      /* of weights that are resident, in eighths of all */
+    bool roomy;          /* not the smallest stage and rings */
+} given_setup;
+
 /* How an engine is opened and started. */
 typedef struct run_config {
     const char *kernels; /* NULL: the best */
     uint32_t threads;
     uint64_t memory; /* 0: 1 GiB */
     remat_limits limits;
+    given_setup setup;
+    remat_warning_fn *warning;   /* or NULL */
+    remat_progress_fn *progress; /* or NULL */
+    void *user;                  /* of both */
 } run_config;
 
 /* One thread, one sequence, defaults otherwise. */
 run_config run_config_default(uint32_t context_count);
 
 /* One line for messages. */
-void run_config_text(char out[160], const run_config *c);
+enum { CONFIG_TEXT = 256 };
+void run_config_text(char out[CONFIG_TEXT], const run_config *c);
+
+/* Test engines spill into a directory of their own, and measure no machine. Called by what opens
+ * engines here; who calls remat_open() itself calls it first. At exit the directory has to be empty:
+ * else the program ends with status 1. */
+const char *engine_spill_dir(void);
 
 /* Opens and starts. On failure everything is closed again and err says why. */
 int engine_start(remat_engine **out, const char *path, const run_config *c, remat_error *err);
@@ -106,13 +132,16 @@ void subject_close(subject *s);
 enum { CUT_ONE_PIECE, CUT_ODD, CUT_SMALL, CUT_ONE_BY_ONE, CUT_COUNT };
 extern const uint32_t *const cuts[CUT_COUNT];
 
+/* Ways of tokens and weights that did not stay. */
+enum { BY_DROPPING = 1, BY_SPILLING = 2, BY_STREAMING = 4, BY_ANY = 7 };
+
 /* One engine and one sequence that gets a subject's tokens. */
 typedef struct same_run {
     run_config config;
-    uint32_t cut;    /* of the tokens that are not appended alone */
-    uint32_t count;  /* of the subject's tokens; 0: all */
-    bool score;      /* then all logits once more, by scoring */
-    bool recomputes; /* it has to show that it did */
+    uint32_t cut;   /* of the tokens that are not appended alone */
+    uint32_t count; /* of the subject's tokens; 0: all */
+    bool score;     /* then all logits once more, by scoring */
+    unsigned saves; /* memory, by one of these: it has to show that it did */
 } same_run;
 
 /* These return false when something was not as it must be, and say what. */
@@ -129,7 +158,8 @@ bool same_check(char why[WHY_MAX], subject *s, const same_run *run);
 run_config same_config(const subject *s, remat_kv kv);
 
 /* The index-th way to run with one setting moved away from the first run's: threads, chunks, kernel
- * sets but `ref`, dropping, pieces, rows of logits, budgets. False behind the last. */
+ * sets but `ref`, dropping, spilling, streaming, pieces, rows of logits, budgets. False behind the
+ * last. */
 bool same_way(same_run *out, const subject *s, remat_kv kv, uint32_t index);
 
 /* A budget that is so many quarters of the way from the smallest that works to the one that holds

@@ -83,6 +83,10 @@ void rm_engine_warn_spill(remat_engine *e);
 /* Everything that remat_start() takes, carved in the order of use. */
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);
 
+/* remat_start() from a plan on: takes the memory and reads the weights. Tests have setups of their
+ * own. */
+int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err);
+
 /* Appends the tokens of the steps (sequence.c). score: fn gets the logits of every token but the
  * last of each step, and the sequences are emptied again. */
 int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,

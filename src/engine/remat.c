@@ -386,8 +386,27 @@ static int start_parts(remat_engine *e, remat_error *err) {
     return REMAT_OK;
 }
 
-int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
+int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err) {
     const double begin = rm_clock_s();
+    e->ledger.budget = e->options.memory_bytes;
+    RM_TRY(rm_ledger_set_program(&e->ledger, plan->account_bytes[RM_ACCOUNT_PROGRAM], err));
+    RM_TRY(rm_engine_layout(e, &e->ledger, &plan->setup, err));
+    if (e->model.weights != NULL)
+        rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
+    rm_ledger_freeze(&e->ledger);
+    e->started = true;
+    e->setup = plan->setup;
+    e->predicted_peak_bytes = plan->total_bytes;
+    RM_TRY(start_parts(e, err));
+    const int status = load(e, err);
+    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
+    RM_TRY(status);
+    e->ready = true;
+    e->load_s = rm_clock_s() - begin;
+    return REMAT_OK;
+}
+
+int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     rm_planned plan;
     RM_TRY(plan_for(&plan, e, limits, true, err));
     if (plan.total_bytes == 0) {
@@ -398,22 +417,7 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
                        (double)e->options.memory_bytes / MIB, plan.setup.context_count,
                        (double)(plan.minimum_bytes + MIB / 10) / MIB);
     }
-    e->ledger.budget = e->options.memory_bytes;
-    RM_TRY(rm_ledger_set_program(&e->ledger, plan.account_bytes[RM_ACCOUNT_PROGRAM], err));
-    RM_TRY(rm_engine_layout(e, &e->ledger, &plan.setup, err));
-    if (e->model.weights != NULL)
-        rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
-    rm_ledger_freeze(&e->ledger);
-    e->started = true;
-    e->setup = plan.setup;
-    e->predicted_peak_bytes = plan.total_bytes;
-    RM_TRY(start_parts(e, err));
-    const int status = load(e, err);
-    if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
-    RM_TRY(status);
-    e->ready = true;
-    e->load_s = rm_clock_s() - begin;
-    return REMAT_OK;
+    return rm_engine_start(e, &plan, err);
 }
 
 /* Tokens of all sequences that can stay, when they are full. */

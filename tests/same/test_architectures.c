@@ -53,14 +53,15 @@ static definition define(const subject *s) {
 /* How far a run's logits are from them. */
 typedef struct comparison {
     const definition *right;
-    const remat_engine *engine;
     double worst, squares;       /* largest difference; sum of their squares */
     uint32_t position, id, rows; /* of the worst; rows compared */
 } comparison;
 
-static int compare_row(void *user, uint32_t row, const float *logits, remat_error *err) {
+static int compare_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                       remat_error *err) {
     comparison *c = user;
-    const uint32_t position = c->engine->sweep.rows[row].position, n = c->right->vocabulary;
+    const uint32_t n = c->right->vocabulary;
+    (void)run;
     (void)err;
     for (uint32_t i = 0; i < n; i++) {
         const double off = fabs((double)logits[i] - c->right->logits[(size_t)position * n + i]);
@@ -83,7 +84,6 @@ static int score(comparison *c, const subject *s, remat_kv kv, remat_error *err)
     if (status == REMAT_OK) status = remat_sequence_open(&q, e, err);
     if (status == REMAT_OK && e->model.shape.vocabulary == c->right->vocabulary) {
         const remat_step step = {.sequence = q, .tokens = s->tokens, .count = s->count};
-        c->engine = e;
         status = rm_engine_advance(e, &step, 1, compare_row, c, err);
     }
     remat_close(&e);

@@ -69,14 +69,17 @@ static void some_together(subject *s, remat_kv kv, uint32_t runs) {
         c->limits.chunk_rows = chunks[pick(4)];
         c->limits.resident_count = resident[pick(4)];
         c->limits.logits_rows = 1 + pick(16);
-        run.recomputes = c->limits.resident_count != REMAT_ALL;
+        if (c->limits.resident_count != REMAT_ALL) {
+            c->limits.cold = pick(2) == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
+            run.saves = c->limits.cold == REMAT_COLD_DROP ? BY_DROPPING : BY_SPILLING;
+        }
         if (pick(2) == 0) {
             /* A pool given by the budget instead of a limit; chunks as the planner likes. */
             c->limits.chunk_rows = 0;
             give_budget(c, s, pick(4));
         }
         /* Many sweeps over dropped tokens cost their square: few pieces there. */
-        run.cut = !run.recomputes && c->memory == 0 ? pick(CUT_COUNT) : pick(2);
+        run.cut = run.saves == 0 && c->memory == 0 ? pick(CUT_COUNT) : pick(2);
         run.score = pick(3) == 0;
         run_same(s, &run);
     }
@@ -160,9 +163,10 @@ static void reference_set(void) {
         run.config.threads = 2;
         run_same(&s, &run);
         run.config.limits.resident_count = 64;
+        run.config.limits.cold = i % 2 == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
         run.cut = CUT_ODD;
         run.score = false;
-        run.recomputes = true;
+        run.saves = i % 2 == 0 ? BY_DROPPING : BY_SPILLING;
         run_same(&s, &run);
         subject_close(&s);
     }
@@ -184,7 +188,7 @@ static void reference_set_beyond_a_span(void) {
 }
 
 /* The budget alone decides here: the cache is much larger than all the rest. */
-static void budgets_that_drop(void) {
+static void budgets_that_are_small(void) {
     tiny_spec spec = tiny_spec_default();
     spec.name = "6 layers, MHA, heads of 32";
     spec.layer_count = 6;
@@ -200,7 +204,7 @@ static void budgets_that_drop(void) {
             run.config.limits.chunk_rows = 16; /* else a large chunk's work outweighs the cache */
             give_budget(&run.config, &s, quarter);
             run.cut = quarter % 2 == 0 ? CUT_ONE_PIECE : CUT_ODD;
-            run.recomputes = quarter < 3;
+            run.saves = quarter < 3 ? BY_ANY : 0;
             run_same(&s, &run);
         }
     }
@@ -271,19 +275,18 @@ static void batch_comings_and_goings(void) {
 }
 
 /* Under a small budget an idle sequence loses its pages, and resumes as if it had not. */
-static void idle_sequence_is_evicted(void) {
-    /* Its budget is cut closer than a sanitizer's own memory is steady. */
-    if (SANITIZED) SKIP("sanitizers bring memory of their own");
+static void idle_sequence_gives_way(remat_cold cold) {
     tiny_spec spec = tiny_spec_default();
     spec.layer_count = 6;
     spec.kv_head_count = 4;
     spec.head_dim = 32;
     batch b;
-    subject s;
-    REQUIRE(open_subject(&s, &spec, 1));
     run_config c = batch_config(1, 16);
-    give_budget(&c, &s, 1);
-    subject_close(&s);
+    c.limits.cold = cold;
+    c.setup = (given_setup){.given = true,
+                            .rows = cold == REMAT_COLD_SPILL ? GIVEN_CHUNK : GIVEN_MEMORY,
+                            .more_pages = 60,
+                            .units = 8};
     if (batch_open(&b, &spec, &c, STREAMS)) {
         remat_stats stats;
         batch_sequence(&b, 0);
@@ -291,15 +294,25 @@ static void idle_sequence_is_evicted(void) {
         batch_step(&b, (const uint32_t[BATCH_STREAMS]){0, 320, 0, 0});
         batch_step(&b, (const uint32_t[BATCH_STREAMS]){COUNT - 104, 0, 0, 0});
         remat_stats_get(&stats, b.e);
-        EXPECT(stats.dropped_tokens > 0);
-        EXPECT(b.q[1]->dropped_columns > 0); /* the idle one gave way */
+        EXPECT((stats.dropped_tokens > 0) == (cold == REMAT_COLD_DROP));
+        EXPECT((stats.kv_spilled_bytes > 0) == (cold == REMAT_COLD_SPILL));
+        EXPECT(b.q[1]->cold[0] > 0); /* the idle one gave way */
         batch_step(&b, (const uint32_t[BATCH_STREAMS]){0, 5, 0, 0});
         batch_step(&b, (const uint32_t[BATCH_STREAMS]){5, 5, 0, 0});
         batch_step(&b, (const uint32_t[BATCH_STREAMS]){1, 0, 0, 0});
         remat_stats_get(&stats, b.e);
-        EXPECT(stats.recomputed_tokens > 0);
+        EXPECT((stats.recomputed_tokens > 0) == (cold == REMAT_COLD_DROP));
+        EXPECT((stats.spill_read_bytes > 0) == (cold == REMAT_COLD_SPILL));
     }
     batch_end(&b, "idle sequence");
+}
+
+static void idle_sequence_is_dropped(void) {
+    idle_sequence_gives_way(REMAT_COLD_DROP);
+}
+
+static void idle_sequence_is_spilled(void) {
+    idle_sequence_gives_way(REMAT_COLD_SPILL);
 }
 
 /* --- the comparison itself -------------------------------------------------------------------- */
@@ -418,7 +431,8 @@ int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(another_order_in_a_product_is_seen),
                   T(another_cut_of_spans_is_seen), T(matrix_q8_0), T(matrix_f32), T(matrix_f16),
                   T(matrix_q4_0), T(matrix_q4_1), T(matrix_mixed), T(matrix_one_layer), T(matrix_k),
-                  T(matrix_both_blocks), T(matrix_other_types), T(kv_f32), T(budgets_that_drop),
-                  T(batch_mates), T(batch_comings_and_goings), T(idle_sequence_is_evicted),
-                  T(reference_set), T(reference_set_beyond_a_span));
+                  T(matrix_both_blocks), T(matrix_other_types), T(kv_f32),
+                  T(budgets_that_are_small), T(batch_mates), T(batch_comings_and_goings),
+                  T(idle_sequence_is_dropped), T(idle_sequence_is_spilled), T(reference_set),
+                  T(reference_set_beyond_a_span));
 }

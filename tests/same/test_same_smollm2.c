@@ -41,9 +41,11 @@ static void run_into(record *to, const run_config *c, const uint32_t *pieces, ui
             status = feed(e, q, to, tokens, PROMPT, PROMPT + last, ONE_BY_ONE, &err);
         remat_stats stats;
         remat_stats_get(&stats, e);
-        EXPECT((stats.recomputed_tokens > 0) == (c->limits.resident_count != REMAT_ALL));
+        EXPECT((stats.recomputed_tokens > 0) == (c->limits.cold == REMAT_COLD_DROP));
+        EXPECT((stats.spill_read_bytes > 0) == (c->limits.cold == REMAT_COLD_SPILL));
+        EXPECT((stats.weight_read_bytes > 0) == (c->limits.weights == REMAT_WEIGHTS_STREAM));
     }
-    char text[160];
+    char text[CONFIG_TEXT];
     run_config_text(text, c);
     if (status != REMAT_OK) t_fail("%s: %s", text, err.message);
     remat_close(&e);
@@ -51,7 +53,7 @@ static void run_into(record *to, const run_config *c, const uint32_t *pieces, ui
 
 static void run_same(run_config c, const uint32_t *pieces, uint32_t last) {
     record now;
-    char text[160];
+    char text[CONFIG_TEXT];
     run_config_text(text, &c);
     record_open(&now, LAYERS, COUNT);
     run_into(&now, &c, pieces, last);
@@ -91,13 +93,26 @@ static void kernel_sets_agree(void) {
     }
 }
 
+static void cold(remat_cold how, remat_weights weights, uint32_t chunk, uint32_t resident) {
+    run_config c = config(2, chunk, NULL, resident);
+    c.limits.cold = how;
+    c.limits.weights = weights;
+    run_same(c, ONE_PIECE, how == REMAT_COLD_DROP ? 1 : LAST);
+}
+
 static void dropped_and_recomputed(void) {
     NEED_MODEL();
-    run_same(config(2, 64, NULL, 256), ONE_PIECE, 1);
-    run_same(config(2, 512, NULL, 0), ONE_PIECE, 1);
+    cold(REMAT_COLD_DROP, REMAT_WEIGHTS_RESIDENT, 64, 256);
+    cold(REMAT_COLD_DROP, REMAT_WEIGHTS_RESIDENT, 512, 0);
+}
+
+static void spilled_and_streamed(void) {
+    NEED_MODEL();
+    cold(REMAT_COLD_SPILL, REMAT_WEIGHTS_RESIDENT, 64, 256);
+    cold(REMAT_COLD_SPILL, REMAT_WEIGHTS_STREAM, 128, 0);
 }
 
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(threads_and_chunks), T(kernel_sets_agree),
-                  T(dropped_and_recomputed));
+                  T(dropped_and_recomputed), T(spilled_and_streamed));
 }
