@@ -245,8 +245,10 @@ static bool allowed(const planner *p, const candidate *c) {
                       (l->cold == REMAT_COLD_AUTO && l->recompute != REMAT_RECOMPUTE_AUTO);
     if (l->weights != REMAT_WEIGHTS_AUTO && c->stream != (l->weights == REMAT_WEIGHTS_STREAM))
         return false;
-    if (c->whole && c->cold == REMAT_COLD_DROP) return true;
-    if (c->whole && !p->common.elastic) return false; /* it would be the same */
+    /* Nothing leaves a whole cache, but for hard times. */
+    const bool leaves = p->common.elastic && p->disk == RM_DISK_WHOLE;
+    if (c->whole && !leaves) return c->cold == REMAT_COLD_DROP;
+    if (c->whole && c->cold == REMAT_COLD_DROP) return l->cold != REMAT_COLD_SPILL;
     if (drop) return c->cold == REMAT_COLD_DROP;
     return l->cold == REMAT_COLD_AUTO || c->cold == l->cold;
 }

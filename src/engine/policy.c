@@ -98,10 +98,13 @@ static uint64_t step_columns(const policy *p) {
 }
 
 static uint64_t passing(const policy *p) {
-    uint64_t cold = p->healing ? step_columns(p) : 0;
-    for (uint32_t i = 0; !p->healing && i < p->step_count; i++)
+    uint64_t cold = 0;
+    for (uint32_t i = 0; i < p->step_count; i++)
         cold += cold_columns(p, p->steps[i].sequence);
-    return passing_with(p, cold, p->e->cache.spill != NULL);
+    /* Tokens that run again may need pages that a window has left behind. */
+    const bool spill = p->e->cache.spill != NULL;
+    if (p->healing && (spill || has_windows(&p->e->model))) cold = step_columns(p);
+    return passing_with(p, cold, spill);
 }
 
 /* Pages of the pool that may be used: a step needs so many with all that can be cold being cold.
