@@ -278,6 +278,16 @@ static double score(const planner *p, const rm_cost *c) {
     return c->prefill_s + c->token_s * (answer > 0 ? answer : ANSWER_DEFAULT);
 }
 
+/* What of a setup is touched as long as nothing has to leave: the rest is for hard times, when
+ * pages have left. */
+static rm_setup touched(const planner *p, const rm_setup *s) {
+    rm_setup calm = *s;
+    if (!s->elastic || s->stage_count == 0 || !rm_setup_whole(s, &p->engine->model)) return calm;
+    calm.stage_count = 0;
+    calm.page_count = (uint32_t)pages(p, s->column_count, s->chunk_rows, false);
+    return calm;
+}
+
 /* Tries a filled setup; the best so far stays in out. */
 static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint64_t budget,
                      double *best, remat_error *err) {
@@ -285,6 +295,8 @@ static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint6
     uint64_t total;
     RM_TRY(measure(&total, &l, p, s, err));
     if (total > budget) return REMAT_OK;
+    const rm_setup calm = touched(p, s);
+    RM_TRY(measure(&total, &l, p, &calm, err));
     const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
     const double seconds = score(p, &cost);
     /* Of two equally fast ones that which can shrink, if it may have to; then the smaller. */

@@ -51,7 +51,8 @@ typedef struct rm_planned {
     rm_setup setup;
     uint64_t minimum_bytes; /* with a margin: another process may be a little larger */
     uint64_t full_bytes;
-    uint64_t total_bytes; /* of setup; 0 when the budget is too small */
+    /* Of setup; 0 when the budget is too small. What is carved for hard times only is left out. */
+    uint64_t total_bytes;
     uint64_t account_bytes[REMAT_ACCOUNTS];
     double prefill_s, token_s; /* estimates with setup */
 } rm_planned;

@@ -339,9 +339,9 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     rm_disk disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE;
     rm_rates rates = rm_rates_guess();
     RM_TRY(plan_with(out, e, limits, disk, &rates, err));
-    if (out->total_bytes == out->full_bytes || out->total_bytes == 0) return REMAT_OK;
-    const bool whole = rm_setup_whole(&out->setup, &e->model);
-    if (!whole) { /* There is something to choose. */
+    if (out->total_bytes == 0) return REMAT_OK;
+    const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
+    if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
         rates = rates_of(e, true);
         RM_TRY(plan_with(out, e, limits, disk, &rates, err));
     }
