@@ -5,6 +5,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 enum { ALIGN = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 void rm_ledger_measure(rm_ledger *l) {
@@ -135,6 +139,12 @@ void rm_ledger_discard(const rm_ledger *l, void *first, uint64_t bytes) {
     /* The base is a page's. */
     const uint64_t low = (at + PAGE - 1) / PAGE * PAGE, high = end / PAGE * PAGE;
     if (low < high) (void)madvise(l->base + low, high - low, MADV_DONTNEED);
+}
+
+/* An older kernel does not know the call: then pages come when they are touched. */
+void rm_ledger_populate(const rm_ledger *l) {
+    const uint64_t bytes = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    if (bytes > 0) (void)madvise(l->base, bytes, MADV_POPULATE_WRITE);
 }
 
 void rm_ledger_freeze(rm_ledger *l) {

@@ -13,9 +13,10 @@ enum {
     /* The resident size of the program differs by this much from run to run. */
     MINIMUM_MARGIN_BYTES = 256 << 10,
     RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
+    RAW_BYTES_TIGHT = 1 << 20,
     STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
-    OUTPUT_STRIPS_TIGHT = 64,
-    OUTPUT_STRIPS = 1024,
+    TILE_BYTES = 4 << 20,            /* of a streamed output matrix */
+    TILE_BYTES_TIGHT = 1 << 20,
 };
 
 typedef enum rows_kind { ROWS_CHUNK, ROWS_ALL, ROWS_SPILLED, ROWS_KINDS } rows_kind;
@@ -155,8 +156,9 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK ? c->chunk / RM_PAGE_TOKENS + 2
                                                               : s.sequence_count * s.column_count);
     s.unit_count = c->stream ? 0 : rm_unit_count(m);
-    s.raw_bytes = c->tight ? 0 : RAW_BYTES;
-    s.output_strips = c->tight ? OUTPUT_STRIPS_TIGHT : OUTPUT_STRIPS;
+    s.raw_bytes = c->tight ? RAW_BYTES_TIGHT : RAW_BYTES;
+    s.output_strips =
+        1 + (uint32_t)((c->tight ? TILE_BYTES_TIGHT : TILE_BYTES) / m->output.strip_bytes);
     *out = s;
     return true;
 }
@@ -288,24 +290,47 @@ static rm_setup touched(const planner *p, const rm_setup *s) {
     return calm;
 }
 
-/* Tries a filled setup; the best so far stays in out. */
-static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint64_t budget,
-                     double *best, remat_error *err) {
+/* Whether there is always something in the spill file. */
+static bool works_on_disk(const planner *p, const rm_setup *s) {
+    return rm_setup_spills(s) && !(s->elastic && rm_setup_whole(s, &p->engine->model));
+}
+
+/* Setups are weighed twice: first for the fewest seconds, then for what is taken: of those that are
+ * nearly as fast, where memory may have to be given back, one that can; then one that leaves the
+ * disk alone before one that does not. */
+typedef struct choice {
+    double fewest; /* seconds; below 0: none fits */
+    bool taking, taken;
+    double seconds; /* of what is taken */
+} choice;
+
+static bool better(const choice *c, const planner *p, double seconds, const rm_setup *s,
+                   const rm_setup *than) {
+    enum { NEARLY = 50 }; /* a fiftieth */
+    if (seconds > c->fewest * (1 + 1.0 / NEARLY)) return false;
+    if (!c->taken) return true;
+    if (s->elastic && can_shrink(s) != can_shrink(than)) return can_shrink(s);
+    const bool spills = works_on_disk(p, s), before = works_on_disk(p, than);
+    return spills != before ? before : seconds < c->seconds;
+}
+
+static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_setup *s,
+                     uint64_t budget, remat_error *err) {
     rm_ledger l;
     uint64_t total;
     RM_TRY(measure(&total, &l, p, s, err));
     if (total > budget) return REMAT_OK;
     const rm_setup calm = touched(p, s);
     RM_TRY(measure(&total, &l, p, &calm, err));
-    const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
+    const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates);
     const double seconds = score(p, &cost);
-    /* Of two equally fast ones that which can shrink, if it may have to; then the smaller. */
-    const int gain =
-        p->common.elastic ? (int)can_shrink(s) - (*best >= 0 && can_shrink(&out->setup)) : 0;
-    const bool better = gain > 0 || (gain == 0 && total < out->total_bytes);
-    if (*best >= 0 && (seconds > *best * 1.001 || (seconds > *best * 0.999 && !better)))
+    if (!best->taking) {
+        if (best->fewest < 0 || seconds < best->fewest) best->fewest = seconds;
         return REMAT_OK;
-    *best = seconds;
+    }
+    if (!better(best, p, seconds, s, &out->setup)) return REMAT_OK;
+    best->taken = true;
+    best->seconds = seconds;
     out->setup = *s;
     out->total_bytes = total;
     out->prefill_s = cost.prefill_s;
@@ -315,11 +340,10 @@ static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint6
     return REMAT_OK;
 }
 
-static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
+static int weigh(rm_planned *out, choice *best, const planner *p, uint64_t budget,
+                 remat_error *err) {
     rm_ledger l;
     candidate c;
-    double best = -1;
-    out->minimum_bytes = UINT64_MAX;
     for (uint32_t index = 0; next_candidate(&c, &index, p);) {
         rm_setup s;
         uint64_t total;
@@ -330,10 +354,18 @@ static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_erro
         for (int order = 0; order < 2; order++) {
             rm_setup filled = s;
             fill(&filled, budget - total, p, order == 0);
-            RM_TRY(try_setup(out, p, &filled, budget, &best, err));
+            RM_TRY(try_setup(out, best, p, &filled, budget, err));
         }
     }
     return REMAT_OK;
+}
+
+static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
+    choice best = {.fewest = -1};
+    out->minimum_bytes = UINT64_MAX;
+    RM_TRY(weigh(out, &best, p, budget, err));
+    best.taking = true;
+    return best.fewest < 0 ? REMAT_OK : weigh(out, &best, p, budget, err);
 }
 
 int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,

@@ -88,7 +88,7 @@ typedef struct rm_cost {
 
 /* Seconds with a setup: what arithmetic, memory and disk take, of which what runs side by side
  * counts once. */
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r, uint32_t thread_count);
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r);
 
 /* Rates of a middling machine, where none could be measured. */
 rm_rates rm_rates_guess(void);

@@ -20,7 +20,7 @@ enum {
     OPEN_ROOM_BYTES = MIB,
     /* What the process will still touch after the measurement at start: code not yet run, the
      * command's output, stacks. Measured: under 0.9 MiB, and 40 KiB a thread. */
-    GROWTH_BYTES = 1536 << 10,
+    GROWTH_BYTES = 1024 << 10,
     GROWTH_THREAD_BYTES = 64 << 10,
     NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
 };
@@ -302,16 +302,17 @@ static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_e
 }
 
 /* What is known of the machine without measuring; or measured now, in memory that is free yet. */
-static rm_rates rates_of(remat_engine *e, bool measure) {
+static rm_rates rates_of(remat_engine *e) {
     rm_rates rates = rm_rates_guess();
     uint8_t *memory;
     rm_threads *threads = NULL;
     const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
     const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
     const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
-    if (!measure || (test != NULL && strcmp(test, "guess") == 0)) return rates;
-    if (rm_ledger_borrow(&memory, &e->ledger, thread_bytes + rm_rates_bytes(), NULL) != REMAT_OK)
-        return rates;
+    if (test != NULL && strcmp(test, "guess") == 0) return rates;
+    const uint64_t bytes = thread_bytes + rm_rates_bytes();
+    if (rm_machine_resident_bytes() + bytes + GROWTH_BYTES > e->options.memory_bytes) return rates;
+    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return rates;
     memset(memory, 0, thread_bytes);
     if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
     if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
@@ -342,7 +343,7 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     if (out->total_bytes == 0) return REMAT_OK;
     const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
     if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
-        rates = rates_of(e, true);
+        rates = rates_of(e);
         RM_TRY(plan_with(out, e, limits, disk, &rates, err));
     }
     if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
@@ -393,6 +394,9 @@ int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err) {
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan->setup, err));
     if (e->model.weights != NULL)
         rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
+    /* A cache that is whole takes its pages as it grows; one that is not needs all it has. */
+    const bool whole = plan->setup.elastic && rm_setup_whole(&plan->setup, &e->model);
+    if (!whole && plan->total_bytes != plan->full_bytes) rm_ledger_populate(&e->ledger);
     rm_ledger_freeze(&e->ledger);
     e->started = true;
     e->setup = plan->setup;

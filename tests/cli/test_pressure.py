@@ -130,8 +130,8 @@ def while_it_answers(name, *args):
 
 
 def while_it_reads(name, *args):
-    """The limit falls when half of the prompt has been read."""
-    job = Job("--json", *args)
+    """The limit falls when most of the prompt has been read."""
+    job = Job("--json", "-n", "20", *args)
     check(f"{name}: begins", job.wait_for(lambda: job.rss() > free.json["memory"]["peak_bytes"] * 5 // 6, 300))
     given = job.squeeze()
     check(f"{name}: gives memory back", given[0], [b >> 20 for b in given[1:]])
@@ -140,11 +140,10 @@ def while_it_reads(name, *args):
     if code != 0:
         return
     j = json.loads(output)
-    check(f"{name}: the same answer", j["tokens"] == free.json["tokens"])
+    check(f"{name}: the same answer", j["tokens"] == free.json["tokens"][:20], j["tokens"])
     check(f"{name}: says so", j["memory"]["shrunk"] > 0 and j["memory"]["limit_bytes"] < j["memory"]["budget_bytes"],
           j["memory"])
-    check(f"{name}: what left can come back", j["cache"]["spilled_bytes"] > 0 or j["cache"]["recomputed_tokens"] > 0,
-          j["cache"])
+    check(f"{name}: what left can come back", j["cache"]["spilled_bytes"] > 0, j["cache"])
 
 
 while_it_answers("by disk", "--spill", SPILL)
