@@ -133,6 +133,14 @@ void rm_ledger_huge_pages(const rm_ledger *l, void *first, uint64_t bytes) {
     if (low < high) (void)madvise(l->base + low, high - low, MADV_HUGEPAGE);
 }
 
+void rm_ledger_discard(const rm_ledger *l, void *first, uint64_t bytes) {
+    const uint64_t at = (uint64_t)((uint8_t *)first - l->base), end = at + bytes;
+    RM_ASSERT(end <= l->carved);
+    /* The base is a page's. */
+    const uint64_t low = (at + PAGE - 1) / PAGE * PAGE, high = end / PAGE * PAGE;
+    if (low < high) (void)madvise(l->base + low, high - low, MADV_DONTNEED);
+}
+
 /* An older kernel does not know the call: then pages come when they are touched. */
 void rm_ledger_populate(const rm_ledger *l) {
     const uint64_t bytes = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1);

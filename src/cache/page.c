@@ -207,6 +207,15 @@ void rm_cache_resume_spill(rm_cache *c, rm_spill *spill) {
     c->spill = spill;
 }
 
+void rm_cache_limit(rm_cache *c, const rm_ledger *l, uint32_t pages) {
+    const bool less = pages < c->pool.limit;
+    RM_ASSERT(pages <= c->pool.count);
+    c->pool.limit = pages;
+    if (!less) return;
+    rm_cache_settle(c); /* blocks of pages that are leaving */
+    rm_pool_trim(&c->pool, l);
+}
+
 /* --- account ---------------------------------------------------------------------------------- */
 
 uint64_t rm_cache_pool_bytes(const rm_cache *c) {

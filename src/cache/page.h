@@ -128,6 +128,10 @@ void rm_cache_resume_spill(rm_cache *c, rm_spill *spill);
 bool rm_cache_settle_one(rm_cache *c);
 void rm_cache_settle(rm_cache *c);
 
+/* At most so many pages are in the pool from now on: when there are more, none is added until
+ * others have left. What a lower limit frees goes back to the system. */
+void rm_cache_limit(rm_cache *c, const rm_ledger *l, uint32_t pages);
+
 /* Bytes of pages in the pool, and of pages that are in the file only. */
 uint64_t rm_cache_pool_bytes(const rm_cache *c);
 uint64_t rm_cache_file_bytes(const rm_cache *c);

@@ -7,6 +7,7 @@
 #ifndef RM_ENGINE_ENGINE_H
 #define RM_ENGINE_ENGINE_H
 
+#include "engine/allowance.h"
 #include "engine/plan.h"
 #include "engine/route.h"
 #include "engine/sample.h"
@@ -55,6 +56,7 @@ struct remat_engine {
     rm_sweep sweep;
     rm_route route;
     uint64_t page_limit; /* blocks of the pool that may be used now */
+    rm_allowance allowance;
     uint8_t *units;      /* of the model: is it resident? (rm_unit_count() flags) */
     char spill_dir[512]; /* "": nothing is spilled */
     bool spill_dir_make; /* it is the default one */
