@@ -151,7 +151,10 @@ static int32_t take(rm_cache *c) {
 rm_hold rm_cache_hold(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
                       bool to_write) {
     const uint64_t page = rm_cache_index(c, sequence, layer, column);
+    const bool known = rm_cache_known(c, sequence, layer, column);
     rm_cache_settle_pages(c, page, 1);
+    /* It was on its way to the file, and did not arrive. */
+    if (known && !rm_cache_known(c, sequence, layer, column)) return RM_HOLD_LOST;
     if (!in_pool(c, c->table[page])) {
         RM_ASSERT(c->table[page] == RM_POOL_NONE);
         const int32_t block = take(c);
@@ -195,6 +198,13 @@ void rm_cache_abandon_spill(rm_cache *c) {
     rm_stage_close(c);
     rm_stage_forget(c);
     c->spill = NULL;
+}
+
+void rm_cache_resume_spill(rm_cache *c, rm_spill *spill) {
+    if (c->shape.stage_count == 0) return;
+    rm_cache_settle(c);
+    rm_spill_forget(spill, RM_SPILL_PAGES, 0, rm_cache_entries(&c->shape));
+    c->spill = spill;
 }
 
 void rm_cache_limit(rm_cache *c, const rm_ledger *l, uint32_t pages) {

@@ -121,6 +121,9 @@ void rm_cache_drop(rm_cache *c, uint32_t sequence, uint32_t first, uint32_t last
 /* Stops using the file: pages that are only there are lost. */
 void rm_cache_abandon_spill(rm_cache *c);
 
+/* Begins to use a file again after that; nothing is in it. */
+void rm_cache_resume_spill(rm_cache *c, rm_spill *spill);
+
 /* Waits until the oldest write is done; false when there is none. */
 bool rm_cache_settle_one(rm_cache *c);
 void rm_cache_settle(rm_cache *c);

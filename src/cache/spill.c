@@ -202,6 +202,10 @@ static bool admitted(const rm_spill *s, rm_spill_region region, uint64_t slot, u
     return limit == 0 || (s->taken_bytes <= limit && more <= limit - s->taken_bytes);
 }
 
+void rm_spill_pardon(rm_spill *s) {
+    s->broken = false;
+}
+
 bool rm_spill_full(const rm_spill *s) {
     const uint64_t limit = s->shape.limit_bytes;
     return s->broken || s->no_space ||

@@ -117,6 +117,9 @@ bool rm_spill_has(const rm_spill *s, rm_spill_region region, uint64_t slot);
  * their blocks back, unless these are reserved. */
 void rm_spill_forget(rm_spill *s, rm_spill_region region, uint64_t slot, uint64_t count);
 
+/* A broken disk is given another chance: one failed write tells little. */
+void rm_spill_pardon(rm_spill *s);
+
 /* Would one more page be refused? Forgetting helps, unless the disk is broken. */
 bool rm_spill_full(const rm_spill *s);
 

@@ -282,7 +282,7 @@ bool rm_attention_run(const rm_layer_job *job) {
     r.span_end = UINT32_MAX / RM_SPAN_PAGES;
     r.whole = r.last = true;
     uint32_t pages = 0;
-    for (uint32_t i = 0; job->cache->spill != NULL && i < c->segment_count; i++) {
+    for (uint32_t i = 0; i < c->segment_count; i++) {
         uint32_t first, end;
         columns_of(&r, &c->segments[i], 0, r.span_end, &first, &end);
         pages += missing(&r, c->segments[i].sequence, first, end);
@@ -291,6 +291,7 @@ bool rm_attention_run(const rm_layer_job *job) {
         run_band(&r);
         return true;
     }
+    if (job->cache->spill == NULL) return false;
     if (pages <= rm_stage_band(job->cache)) return staged_band(&r);
     for (uint32_t i = 0; i < c->segment_count; i++) {
         if (!staged_segment(&r, i)) return false;

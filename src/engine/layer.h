@@ -16,7 +16,8 @@
 #include "cache/page.h"
 #include "engine/work.h"
 
-/* Rows first .. first + count - 1 of the chunk belong to this sequence. */
+/* Rows first .. first + count - 1 of the chunk belong to this sequence, one behind the other: in a
+ * layer with a window nobody may see the pages of a gap, and they may be nowhere. */
 typedef struct rm_segment {
     uint32_t sequence, first, count;
 } rm_segment;

@@ -6,11 +6,13 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 }
 
 /* One layer. Rows that go on past it (new ones, from position `new_first`; and columns that leave
- * above it) see pages from some column on, down to the lowest of them all. */
-static void walk_layer(rm_route *r, uint32_t sequence, uint32_t columns, uint32_t new_first,
+ * above it) see pages from some column on, down to the lowest of them all. A column that new tokens
+ * are added to has to be whole, seen or not. */
+static void walk_layer(rm_route *r, uint32_t sequence, uint32_t count, uint32_t new_first,
                        uint32_t layer) {
     const rm_layer *y = &r->model->layers[layer];
-    uint32_t low = rm_first_column(y, new_first);
+    const uint32_t columns = (count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    uint32_t low = smaller(rm_first_column(y, new_first), count / RM_PAGE_TOKENS);
     for (uint32_t c = columns; c-- > 0;) {
         const bool passes = r->leave[c] != RM_ROUTE_NONE && r->leave[c] > layer;
         if (passes) low = smaller(low, rm_first_column(y, c * RM_PAGE_TOKENS));
@@ -26,7 +28,7 @@ uint32_t rm_route_make(rm_route *r, uint32_t sequence, uint32_t count, uint32_t 
     for (uint32_t c = 0; c < columns; c++)
         r->leave[c] = RM_ROUTE_NONE;
     for (uint32_t layer = layers; layer-- > 0;)
-        walk_layer(r, sequence, columns, layer + 1 == layers ? logits_first : count, layer);
+        walk_layer(r, sequence, count, layer + 1 == layers ? logits_first : count, layer);
     for (uint32_t c = 0; c < columns; c++)
         again += r->leave[c] != RM_ROUTE_NONE;
     return again;

@@ -128,15 +128,26 @@ static rm_rows_buffer *begin(rm_rows *r, const uint32_t *runs, uint32_t run_coun
     return b;
 }
 
-static rm_rows_buffer *holder(rm_rows *r, const uint32_t *runs, uint32_t run_count) {
+static rm_rows_buffer *holder(const rm_rows *r, const uint32_t *runs, uint32_t run_count) {
     for (uint32_t i = 0; i < RM_ROWS_BUFFERS; i++) {
         if (holds(&r->buffers[i], runs, run_count)) return &r->buffers[i];
     }
     return NULL;
 }
 
+/* Is one of the runs in work? It is still going to be written: what the file has of it is old. */
+static bool in_work(const rm_rows *r, const uint32_t *runs, uint32_t run_count) {
+    const rm_rows_buffer *b = &r->buffers[r->open];
+    for (uint32_t k = 0; k < b->run_count; k++) {
+        for (uint32_t j = 0; j < run_count; j++) {
+            if (b->runs[k] == runs[j]) return true;
+        }
+    }
+    return false;
+}
+
 void rm_rows_ahead(rm_rows *r, const uint32_t *runs, uint32_t run_count) {
-    if (!r->spilled || holder(r, runs, run_count) != NULL) return;
+    if (!r->spilled || holder(r, runs, run_count) != NULL || in_work(r, runs, run_count)) return;
     (void)begin(r, runs, run_count, true);
 }
 

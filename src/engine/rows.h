@@ -54,7 +54,7 @@ void rm_rows_start(rm_rows *r, rm_spill *spill);
 /* Forgets what the buffers hold: a new sweep begins. */
 void rm_rows_reset(rm_rows *r);
 
-/* Spilled: begins to read a chunk's runs ahead. */
+/* Spilled: begins to read a chunk's runs ahead, while another one is open and not stored yet. */
 void rm_rows_ahead(rm_rows *r, const uint32_t *runs, uint32_t run_count);
 
 /* Spilled: the buffer of these runs, run i at i * 64 rows. load: with what was stored last; else

@@ -27,6 +27,7 @@ typedef struct advance {
     rm_logits_fn *fn;
     void *user;
     uint32_t run_count, row_count; /* waiting in the sweep */
+    uint32_t given, seen;          /* rows of logits: given to fn; of this try */
 } advance;
 
 static uint32_t total_of(const remat_step *s) {
@@ -68,13 +69,35 @@ static int check(const advance *a, remat_error *err) {
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
+/* A step that begins again gives each row once. */
+static int give_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                    remat_error *err) {
+    advance *a = user;
+    if (a->seen++ < a->given) return REMAT_OK;
+    a->given++;
+    return a->fn(a->user, run, position, logits, err);
+}
+
+/* After a sweep that did not end: pages of tokens that were running again may be there in part, and
+ * nobody could tell. (Those of new tokens are going to be written again anyway.) */
+static void drop_unfinished(const advance *a, uint32_t run_count) {
+    for (uint32_t i = 0; i < run_count; i++) {
+        const rm_row_run *r = &a->e->sweep.runs[i];
+        if (r->first >= a->e->sequences[r->sequence].count) continue;
+        for (uint32_t l = 0; l <= r->leave && l < a->e->model.shape.layer_count; l++)
+            rm_cache_drop_page(&a->e->cache, r->sequence, l, r->first / RM_PAGE_TOKENS);
+    }
+}
+
 static int flush(advance *a, remat_error *err) {
     if (a->run_count == 0) return REMAT_OK;
     const uint32_t n = a->run_count;
     a->e->sweep_count++;
     a->e->row_count += a->row_count;
     a->run_count = a->row_count = 0;
-    return rm_sweep_run(&a->e->sweep, n, a->fn, a->user, err);
+    const int status = rm_sweep_run(&a->e->sweep, n, give_row, a, err);
+    if (status != REMAT_OK) drop_unfinished(a, n);
+    return status;
 }
 
 /* Rows first .. end - 1 of a step, which leave at `leave`: a run for each column. With a whole cache
@@ -124,7 +147,8 @@ static int add_step(advance *a, const remat_step *step, remat_error *err) {
 
 /* One try. RM_SWEEP_LOST: what was lost is known to be now. */
 static int run_steps(advance *a, bool healing, remat_error *err) {
-    a->run_count = a->row_count = 0;
+    a->run_count = a->row_count = a->seen = 0;
+    if (a->e->cache.spill != NULL || a->e->sweep.rows.spilled) rm_spill_pardon(&a->e->spill);
     rm_allowance_begin(a->e, a->steps, a->step_count, healing);
     RM_TRY(rm_policy_make_room(a->e, a->steps, a->step_count, healing, err));
     for (uint32_t i = 0; i < a->step_count; i++)
@@ -179,6 +203,12 @@ static void forget(remat_sequence *s) {
     rm_cache_drop(&s->engine->cache, s->index, 0, columns(s->count));
 }
 
+/* A disk that was given up is tried again by the next step; what it held is forgotten. */
+static void try_disk_again(remat_engine *e) {
+    if (rm_setup_spills(&e->setup) && e->cache.spill == NULL)
+        rm_cache_resume_spill(&e->cache, &e->spill);
+}
+
 static void take_over(const remat_step *step) {
     remat_sequence *s = step->sequence;
     memcpy(s->tokens + s->count, step->tokens, step->count * sizeof *s->tokens);
@@ -203,6 +233,7 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
             if (status == REMAT_E_FAILED) forget(steps[i].sequence);
         }
     }
+    if (status == REMAT_E_FAILED) try_disk_again(e);
     if (status == REMAT_E_CANCELED) atomic_store(&e->cancel, false);
     return status;
 }

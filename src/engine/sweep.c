@@ -172,9 +172,22 @@ static bool evict(rm_sweep *s, uint32_t layer) {
     return false;
 }
 
+/* Rows that begin inside of a page go on from what is in it. It may have been on its way to the file
+ * when the runs were chosen, and been lost since. */
+static bool page_is_there(rm_sweep *s, uint32_t layer, const rm_row_run *r, const rm_piece *p) {
+    const uint64_t page = rm_cache_index(s->cache, r->sequence, layer, column_of(r));
+    if ((r->first + p->first) % RM_PAGE_TOKENS == 0) return true;
+    rm_cache_settle_pages(s->cache, page, 1);
+    return rm_cache_known(s->cache, r->sequence, layer, column_of(r));
+}
+
 static int hold_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
     for (uint32_t i = 0; i < s->now.count; i++) {
         const rm_row_run *r = &s->runs[s->now.at[i].run];
+        const rm_row_run *before = i > 0 ? &s->runs[s->now.at[i - 1].run] : NULL;
+        const bool held_already =
+            before != NULL && before->sequence == r->sequence && column_of(before) == column_of(r);
+        if (!held_already && !page_is_there(s, layer, r, &s->now.at[i])) return RM_SWEEP_LOST;
         for (;;) {
             const rm_hold held = rm_cache_hold(s->cache, r->sequence, layer, column_of(r), true);
             if (held == RM_HELD) break;
@@ -245,7 +258,8 @@ static rm_chunk chunk_of(rm_sweep *s) {
         const rm_piece *p = &s->now.at[i];
         const rm_row_run *r = &s->runs[p->run];
         rm_segment *g = &s->segments[c.segment_count];
-        if (c.segment_count == 0 || g[-1].sequence != r->sequence) {
+        if (c.segment_count == 0 || g[-1].sequence != r->sequence ||
+            s->position[c.row_count - 1] + 1 != r->first + p->first) {
             *g = (rm_segment){.sequence = r->sequence, .first = c.row_count};
             c.segment_count++;
         }

@@ -19,6 +19,7 @@ static char path[64];
 static uint32_t tokens[COUNT];
 
 static bool have_model(void) {
+    (void)engine_spill_dir();
     const tiny_spec spec = tiny_spec_default();
     if (fd < 0) fd = tiny_model_open(path, &spec);
     tiny_tokens(tokens, COUNT, spec.vocabulary, 1);

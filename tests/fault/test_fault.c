@@ -22,6 +22,7 @@ static char path[64];
 static uint32_t tokens[PROMPT];
 
 static bool have_model(void) {
+    (void)engine_spill_dir();
     tiny_spec spec = tiny_spec_default();
     spec.layer_count = 2;
     spec.bpe = true;
@@ -238,7 +239,8 @@ static int build_parts(parts *p, uint64_t fail_at, remat_error *err) {
                                   .sequence_count = 1,
                                   .column_count = 2,
                                   .page_count = 4};
-    const rm_sweep_shape sweep = {.row_max = 64,
+    const rm_sweep_shape sweep = {.run_max = 3,
+                                  .row_max = 64,
                                   .chunk_rows = 64,
                                   .thread_count = 2,
                                   .context_count = CONTEXT,

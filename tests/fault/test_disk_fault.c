@@ -1,0 +1,198 @@
+/*
+ * test_disk_fault.c: the disk under the memory engine fails: a read, a write, a bit; it is full; it
+ * is not there. The answer is the same as that of an engine with all memory, or, where memory is
+ * not enough without the disk, the step fails, its sequences are as before, and it works when it
+ * is done again.
+ */
+#include "harness.h"
+#include "twins.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(RM_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+enum { CONTEXT = 460, PROMPT = 400 };
+
+static const char *const fault_names[] = {"read fails",      "read is short", "bit flips",
+                                          "transfer in two", "no space",      "write fails"};
+
+static run_config config(remat_cold cold, given_rows rows, uint32_t units, uint32_t pages) {
+    run_config c = run_config_default(CONTEXT);
+    c.threads = 2;
+    c.limits.cold = cold;
+    c.limits.chunk_rows = 64;
+    c.limits.weights = REMAT_WEIGHTS_AUTO;
+    c.setup = (given_setup){.given = true, .rows = rows, .more_pages = pages, .units = units};
+    return c;
+}
+
+static tiny_spec wide_spec(void) {
+    tiny_spec spec = tiny_spec_default();
+    spec.layer_count = 4;
+    spec.kv_head_count = 4;
+    return spec;
+}
+
+/* Where the fault happens. */
+typedef enum moment { IN_PROMPT, IN_DECODE, IN_BATCH, IN_SCORING, MOMENTS } moment;
+static const char *const moment_names[] = {"prompt", "decode", "batch", "scoring"};
+
+/* One conversation with one fault. Sets *hit when it happened. Returns false after a failed test. */
+static bool one_fault(twins *t, const run_config *c, moment when, rm_io_fault fault, uint64_t n,
+                      bool *hit, bool *failed) {
+    if (!twins_start(t, c)) return false;
+    (void)twins_step(t, (const uint32_t[TWINS]){when == IN_PROMPT ? 130 : PROMPT, 90, 0});
+    t->fault = fault;
+    t->fault_at = n;
+    if (when == IN_PROMPT)
+        (void)twins_step(t, (const uint32_t[TWINS]){PROMPT - 130, 0, 0});
+    else if (when == IN_DECODE)
+        (void)twins_step(t, (const uint32_t[TWINS]){1, 0, 0});
+    else if (when == IN_BATCH)
+        (void)twins_step(t, (const uint32_t[TWINS]){2, 100, 0});
+    else
+        (void)twins_score(t, 0, PROMPT);
+    const remat_stats s = twins_stats(t);
+    const rm_spill *spill = &t->tight->spill;
+    const bool lost = spill->failed_reads + spill->failed_writes > 0;
+    *failed = t->failed > 0;
+    *hit = lost || *failed;
+    for (int i = 0; i < 3; i++)
+        (void)twins_step(t, (const uint32_t[TWINS]){1, 1, 0});
+    (void)twins_step(t, (const uint32_t[TWINS]){30, 0, 0});
+    if (t->why[0] != '\0') return false;
+    if (lost && t->warnings != 1) {
+        snprintf(t->why, sizeof t->why, "%u warnings: %s", t->warnings, spill->trouble);
+        return false;
+    }
+    if (spill->failed_reads > 0 && s.healed_count == 0 && s.recomputed_tokens == 0 && !*failed) {
+        snprintf(t->why, sizeof t->why, "a read failed and nothing was healed");
+        return false;
+    }
+    return true;
+}
+
+/* The n-th transfer, n = 1, 2, .., 8 and then every step-th, until nothing is left to fail. */
+static void every_transfer(const tiny_spec *spec, const run_config *c, moment when,
+                           rm_io_fault fault, uint32_t step) {
+    twins t;
+    uint64_t n = 1;
+    uint32_t hits = 0, failures = 0;
+    if (!twins_open(&t, spec, 2, CONTEXT, REMAT_KV_F16)) t_fail("%s", t.why);
+    for (bool hit = true; hit && t.free != NULL && n < 5000; n += n < 8 ? 1 : step) {
+        bool failed = false;
+        if (!one_fault(&t, c, when, fault, n, &hit, &failed)) {
+            t_fail("%s, %s %" PRIu64 ": %s", moment_names[when], fault_names[fault], n, t.why);
+            break;
+        }
+        hits += hit;
+        failures += failed;
+        if (failed)
+            t_fail("%s, %s %" PRIu64 ": %s", moment_names[when], fault_names[fault], n,
+                   t.last_error);
+    }
+    printf("     %s, %s: %u places, %u failures\n", moment_names[when], fault_names[fault], hits,
+           failures);
+    twins_close(&t);
+}
+
+static void faults(const tiny_spec *spec, const run_config *c, bool writes) {
+    static const rm_io_fault reading[] = {RM_IO_FLIP, RM_IO_FAIL, RM_IO_SHORT};
+    static const rm_io_fault writing[] = {RM_IO_FULL, RM_IO_BAD_WRITE};
+    for (int when = 0; when < MOMENTS; when++) {
+        const uint32_t step = SANITIZED ? 97 : 7;
+        const rm_io_fault kind = writes ? writing[when % 2] : reading[when % 3];
+        every_transfer(spec, c, (moment)when, kind, step);
+        if (writes && !SANITIZED)
+            every_transfer(spec, c, (moment)when, writing[(when + 1) % 2], step);
+    }
+}
+
+/* Pages in the file, few in memory; hidden rows of a chunk: what is lost runs again in pieces. */
+static void pages(bool writes) {
+    const tiny_spec spec = wide_spec();
+    const run_config chunk = config(REMAT_COLD_SPILL, GIVEN_CHUNK, 8, 10);
+    const run_config rows = config(REMAT_COLD_SPILL, GIVEN_MEMORY, 8, 0);
+    faults(&spec, &chunk, writes);
+    faults(&spec, &rows, writes);
+}
+
+static void reads_of_pages(void) {
+    pages(false);
+}
+
+static void writes_of_pages(void) {
+    pages(true);
+}
+
+static void hidden_rows(bool writes) {
+    const tiny_spec spec = wide_spec();
+    const run_config drop = config(REMAT_COLD_DROP, GIVEN_DISK, 8, 12);
+    const run_config spill = config(REMAT_COLD_SPILL, GIVEN_DISK, 8, 0);
+    faults(&spec, &drop, writes);
+    faults(&spec, &spill, writes);
+}
+
+static void reads_of_hidden_rows(void) {
+    hidden_rows(false);
+}
+
+static void writes_of_hidden_rows(void) {
+    hidden_rows(true);
+}
+
+static void windows(void) {
+    const tiny_spec *spec = tiny_spec_architecture(7);
+    const run_config spill = config(REMAT_COLD_SPILL, GIVEN_CHUNK, 8, 5);
+    const run_config rows = config(REMAT_COLD_SPILL, GIVEN_DISK, 8, 12);
+    faults(spec, &spill, false);
+    faults(spec, &rows, true);
+}
+
+/* --- a disk that is gone ---------------------------------------------------------------------- */
+
+/* During the step number `when`, and then it is there again. */
+static void gone_in(const run_config *c, uint32_t when, bool may_fail) {
+    const tiny_spec spec = wide_spec();
+    twins t;
+    if (!twins_open(&t, &spec, 2, CONTEXT, REMAT_KV_F16) || !twins_start(&t, c)) {
+        t_fail("%s", t.why);
+        twins_close(&t);
+        return;
+    }
+    static const uint32_t steps[][TWINS] = {{130, 90}, {250, 0}, {1, 0}, {1, 1}, {2, 60}, {1, 0}};
+    for (uint32_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        t.no_disk = i == when;
+        (void)twins_step(&t, steps[i]);
+    }
+    (void)twins_score(&t, 1, 300);
+    if (t.why[0] != '\0') t_fail("gone in step %u: %s", when, t.why);
+    if (t.failed > 0 && !may_fail) t_fail("gone in step %u: %s: %s", when, t.config, t.last_error);
+    EXPECT(t.warnings <= 1);
+    printf("     gone in step %u: %u failed, healed %" PRIu64 ", %s\n", when, t.failed,
+           twins_stats(&t).healed_count, t.last_error);
+    twins_close(&t);
+}
+
+static void a_disk_that_is_gone(void) {
+    /* Memory for a layer of both sequences, which is all that dropping needs. */
+    const run_config enough = config(REMAT_COLD_SPILL, GIVEN_MEMORY, 8, 16);
+    const run_config little = config(REMAT_COLD_SPILL, GIVEN_CHUNK, 8, 4);
+    const run_config rows = config(REMAT_COLD_SPILL, GIVEN_DISK, 8, 4);
+    const run_config drop = config(REMAT_COLD_DROP, GIVEN_DISK, 8, 4);
+    for (uint32_t when = 0; when < 6; when++) {
+        gone_in(&enough, when, false);
+        gone_in(&little, when, true);
+        gone_in(&rows, when, true);
+        gone_in(&drop, when, true);
+    }
+}
+
+int main(int argc, char **argv) {
+    return RM_RUN(argc, argv, T(reads_of_pages), T(writes_of_pages), T(reads_of_hidden_rows),
+                  T(writes_of_hidden_rows), T(windows), T(a_disk_that_is_gone));
+}
