@@ -135,7 +135,8 @@ fuzz: ## libFuzzer with ASan and UBSan; F=gguf: one target, SECONDS=60 each
 	    $(FUZZNAMES:%=$(FUZZBUILD)/fuzz/%)
 	@scripts/fuzz $(FUZZBUILD) $(SECONDS) $(FUZZNAMES)
 # The parsers alone: clang takes minutes to instrument the kernels, which read nothing untrusted.
-PARSERS := $(foreach part,base gguf text,$(filter $(BUILD)/src/$(part)/%,$(OBJ)))
+PARSERS := $(foreach part,base gguf text,$(filter $(BUILD)/src/$(part)/%,$(OBJ))) \
+           $(BUILD)/src/cache/session_file.o
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(PARSERS)
 	@mkdir -p $(@D)
 	@echo "link $@"; $(CC) $(SAN) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)

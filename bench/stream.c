@@ -5,7 +5,8 @@
  *
  * Per format, how fast one core interleaves rows that lie in its cache; the file read in sequence
  * past the page cache, one request at a time as dd does and several as the stream does; then whole
- * sweeps with nothing resident and no arithmetic. Rates are bytes of the file, fastest of ROUNDS.
+ * sweeps with nothing resident and no arithmetic. Rates are bytes of the file, medians of ROUNDS, in
+ * which all take turns.
  */
 #include "base/clock.h"
 #include "gguf/split.h"
@@ -16,7 +17,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { TILE_STRIPS = 512, REQUEST = 1 << 20, FLIGHT = 8, UNITS_MAX = 2 + 2 * RM_LAYERS_MAX };
+enum {
+    TILE_STRIPS = 512,
+    REQUEST = 1 << 20,
+    FLIGHT = 8,
+    ROUNDS_MAX = 99,
+    UNITS_MAX = 2 + 2 * RM_LAYERS_MAX
+};
 
 static uint8_t nothing[UNITS_MAX];
 
@@ -35,6 +42,17 @@ static double cpu_s(void) {
     getrusage(RUSAGE_SELF, &u);
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static double median(double *x, int count) {
+    for (int i = 1; i < count; i++) {
+        for (int j = i; j > 0 && x[j] < x[j - 1]; j--) {
+            const double t = x[j];
+            x[j] = x[j - 1];
+            x[j - 1] = t;
+        }
+    }
+    return x[count / 2];
 }
 
 /* --- one core --------------------------------------------------------------------------------- */
@@ -138,7 +156,8 @@ int main(int argc, char **argv) {
     }
     const uint32_t thread_count = argc > 2 ? (uint32_t)atoi(argv[2]) : 2;
     const uint64_t ring = argc > 3 ? (uint64_t)(atof(argv[3]) * (1 << 20)) : 8 << 20;
-    const int rounds = argc > 4 ? atoi(argv[4]) : 3;
+    const int asked = argc > 4 ? atoi(argv[4]) : 5;
+    const int rounds = asked < 1 ? 1 : asked < ROUNDS_MAX ? asked : ROUNDS_MAX;
     const rm_stream_shape shape = {.raw_bytes = ring / 4096 * 4096, .output_strips = TILE_STRIPS};
     TRY(rm_ledger_open(&ledger, 8ull << 30, 1 << 20, &err));
     TRY(rm_file_open(&file, argv[1], &err));
@@ -155,20 +174,22 @@ int main(int argc, char **argv) {
     TRY(rm_threads_start(&threads, memory, thread_count, &err));
     TRY(rm_stream_start(&s, &m, &g, threads, &err));
     time_packs(&m, &g);
-    double one = 0, several = 0, passing = 0, busy = 1e9;
+    double one[ROUNDS_MAX], several[ROUNDS_MAX], passing[ROUNDS_MAX], share[ROUNDS_MAX], busy = 1e9;
     for (int i = 0; i < rounds; i++) {
-        const double a = read_file(&file, 1), b = read_file(&file, FLIGHT), before = cpu_s();
-        const double c = sweep(&s, &m), cpu = cpu_s() - before;
+        one[i] = read_file(&file, 1);
+        several[i] = read_file(&file, FLIGHT);
+        const double before = cpu_s();
+        passing[i] = sweep(&s, &m);
+        const double cpu = cpu_s() - before;
         busy = cpu < busy ? cpu : busy;
-        one = a > one ? a : one;
-        several = b > several ? b : several;
-        passing = c > passing ? c : passing;
+        share[i] = passing[i] / (one[i] > several[i] ? one[i] : several[i]);
     }
-    printf("read     1 at a time %7.2f GB/s\n", one);
-    printf("read     %d at a time %7.2f GB/s\n", FLIGHT, several);
-    printf("stream   %u threads, ring %.1f MiB, slot %.1f MiB %7.2f GB/s, %.2f s of CPU\n",
-           thread_count, (double)s.ring_bytes / (1 << 20), (double)s.slot_bytes / (1 << 20),
-           passing, busy);
+    printf("read     1 at a time %7.2f GB/s\n", median(one, rounds));
+    printf("read     %d at a time %7.2f GB/s\n", FLIGHT, median(several, rounds));
+    printf("stream   %7.2f GB/s, %.2f of the faster read; %.2f s of CPU\n", median(passing, rounds),
+           median(share, rounds), busy);
+    printf("         %u threads, ring %.1f MiB, slot %.1f MiB\n", thread_count,
+           (double)s.ring_bytes / (1 << 20), (double)s.slot_bytes / (1 << 20));
     rm_stream_stop(&s);
     rm_threads_stop(&threads);
     rm_split_close(&g);

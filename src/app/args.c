@@ -93,7 +93,7 @@ static const app_option options[] = {
      SIZE,
      AT(memory_bytes),
      "SIZE",
-     "ceiling on memory, as 128M or 1.5G (default auto: what is free)"},
+     "ceiling: 128M, 1.5G, auto (default: what is free)"},
     {{"-t", "--threads", "-tb", "--threads-batch"},
      ENGINE | APP_PLAN | ENV,
      U32,
@@ -155,6 +155,18 @@ static const app_option options[] = {
      AT(spill_bytes),
      "SIZE",
      "most bytes of the spill file"},
+    {{"--session"},
+     APP_RUN,
+     TEXT,
+     AT(session),
+     "FILE",
+     "go on from it if it exists, save to it at the end"},
+    {{"--session-tokens-only"},
+     APP_RUN | RARE,
+     FLAG,
+     AT(session_tokens_only),
+     NULL,
+     "save no keys and values: a small file, computed again when loaded"},
     {{"-ub", "--ubatch-size"},
      ENGINE | APP_PLAN | RARE | ENV,
      U32,
@@ -320,6 +332,8 @@ static int check(const app_args *args, remat_error *err) {
     const int inputs =
         (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) + args->from_stdin;
     if (inputs > 1) return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens and -");
+    if (args->session_tokens_only && args->session == NULL)
+        return rm_fail(err, REMAT_E_USAGE, "--session-tokens-only: give --session FILE with it");
     if (args->command == APP_DETOKENIZE && args->tokens == NULL)
         return rm_fail(err, REMAT_E_USAGE, "--tokens: no file of token ids given");
     return REMAT_OK;

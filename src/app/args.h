@@ -43,6 +43,8 @@ typedef struct app_args {
     const char *kv, *kv_k, *kv_v, *cold, *recompute, *weights;
     const char *spill; /* a directory; "off" */
     uint64_t spill_bytes;
+    const char *session;
+    bool session_tokens_only;
     /* sampling */
     remat_sampling sampling;
     bool seed_given, ignore_eos;

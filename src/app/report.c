@@ -45,6 +45,9 @@ void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s)
     rm_json_u64(j, "budget_bytes", st.budget_bytes);
     rm_json_u64(j, "peak_bytes", st.peak_bytes);
     rm_json_u64(j, "predicted_peak_bytes", st.predicted_peak_bytes);
+    rm_json_u64(j, "limit_bytes", st.limit_bytes);
+    rm_json_u64(j, "shrunk", st.shrunk_count);
+    rm_json_u64(j, "grown", st.grown_count);
     rm_json_open(j, "ledger_peak", '{');
     for (uint32_t i = 0; i < REMAT_ACCOUNTS; i++)
         rm_json_u64(j, remat_account_name(i), st.account_bytes[i]);

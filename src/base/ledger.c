@@ -5,6 +5,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 enum { ALIGN = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 void rm_ledger_measure(rm_ledger *l) {
@@ -127,6 +131,20 @@ void rm_ledger_huge_pages(const rm_ledger *l, void *first, uint64_t bytes) {
     const uint64_t low = (at + skew + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE - skew;
     const uint64_t high = (end + skew) / HUGE_PAGE * HUGE_PAGE - skew;
     if (low < high) (void)madvise(l->base + low, high - low, MADV_HUGEPAGE);
+}
+
+void rm_ledger_discard(const rm_ledger *l, void *first, uint64_t bytes) {
+    const uint64_t at = (uint64_t)((uint8_t *)first - l->base), end = at + bytes;
+    RM_ASSERT(end <= l->carved);
+    /* The base is a page's. */
+    const uint64_t low = (at + PAGE - 1) / PAGE * PAGE, high = end / PAGE * PAGE;
+    if (low < high) (void)madvise(l->base + low, high - low, MADV_DONTNEED);
+}
+
+/* An older kernel does not know the call: then pages come when they are touched. */
+void rm_ledger_populate(const rm_ledger *l) {
+    const uint64_t bytes = (l->carved + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    if (bytes > 0) (void)madvise(l->base, bytes, MADV_POPULATE_WRITE);
 }
 
 void rm_ledger_freeze(rm_ledger *l) {

@@ -88,6 +88,14 @@ void rm_ledger_return(rm_ledger *l);
  * end to end: fewer translations for weights, and not a byte more resident. */
 void rm_ledger_huge_pages(const rm_ledger *l, void *first, uint64_t bytes);
 
+/* Gives whole pages (4096 bytes) inside carved memory back to the system: they read as zeros until
+ * they are written again. The account keeps the addresses. */
+void rm_ledger_discard(const rm_ledger *l, void *first, uint64_t bytes);
+
+/* Makes all that is carved resident now: what was promised is then what is taken, and no step meets
+ * a page that is not there. */
+void rm_ledger_populate(const rm_ledger *l);
+
 /* Ends the building phase. */
 void rm_ledger_freeze(rm_ledger *l);
 void rm_ledger_close(rm_ledger *l);

@@ -25,6 +25,7 @@ void rm_pool_start(rm_pool *p) {
         p->next[i] = i + 1 < p->count ? (int32_t)(i + 1) : RM_POOL_NONE;
     p->first_free = p->count > 0 ? 0 : RM_POOL_NONE;
     p->taken = p->high_water = 0;
+    p->limit = p->count;
     /* A free block that somebody still reads is seen by the sanitizer. */
     rm_poison(p->blocks, p->count * p->block_bytes);
 }
@@ -37,6 +38,7 @@ void *rm_pool_at(const rm_pool *p, int32_t block) {
 
 int32_t rm_pool_take(rm_pool *p) {
     const int32_t block = p->first_free;
+    if (p->taken >= p->limit) return RM_POOL_NONE;
     if (block == RM_POOL_NONE) {
         RM_ASSERT(p->taken == p->count);
         return RM_POOL_NONE;
@@ -58,6 +60,22 @@ void rm_pool_give(rm_pool *p, int32_t block) {
     p->taken--;
     p->next[block] = p->first_free;
     p->first_free = block;
+}
+
+void rm_pool_trim(rm_pool *p, const rm_ledger *l) {
+    int32_t *link = &p->first_free;
+    for (uint32_t first = 0, end; first < p->count; first = end) {
+        for (end = first; end < p->count && p->next[end] != TAKEN; end++) {
+            *link = (int32_t)end; /* in the order of addresses again */
+            link = &p->next[end];
+        }
+        if (end > first)
+            rm_ledger_discard(l, p->blocks + first * p->block_bytes,
+                              (end - first) * p->block_bytes);
+        while (end < p->count && p->next[end] == TAKEN)
+            end++;
+    }
+    *link = RM_POOL_NONE;
 }
 
 uint32_t rm_pool_free(const rm_pool *p) {

@@ -207,6 +207,15 @@ void rm_cache_resume_spill(rm_cache *c, rm_spill *spill) {
     c->spill = spill;
 }
 
+void rm_cache_limit(rm_cache *c, const rm_ledger *l, uint32_t pages) {
+    const bool less = pages < c->pool.limit;
+    RM_ASSERT(pages <= c->pool.count);
+    c->pool.limit = pages;
+    if (!less) return;
+    rm_cache_settle(c); /* blocks of pages that are leaving */
+    rm_pool_trim(&c->pool, l);
+}
+
 /* --- account ---------------------------------------------------------------------------------- */
 
 uint64_t rm_cache_pool_bytes(const rm_cache *c) {
@@ -218,4 +227,30 @@ uint64_t rm_cache_file_bytes(const rm_cache *c) {
     for (uint64_t i = 0; c->spill != NULL && i < rm_cache_entries(&c->shape); i++)
         pages += !in_pool(c, c->table[i]) && in_file(c, i);
     return pages * c->page_bytes;
+}
+
+/* --- copies in and out ------------------------------------------------------------------------ */
+
+bool rm_cache_copy_out(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column, void *to) {
+    const uint64_t page = rm_cache_index(c, sequence, layer, column);
+    if (in_pool(c, c->table[page])) {
+        memcpy(to, rm_pool_at(&c->pool, c->table[page]), c->page_bytes);
+        return true;
+    }
+    rm_spill_op op;
+    if (!in_file(c, page)) return false;
+    rm_cache_settle_pages(c, page, 1);
+    return rm_spill_read(c->spill, &op, RM_SPILL_PAGES, page, 1, to) &&
+           rm_spill_finish(c->spill, &op);
+}
+
+bool rm_cache_put_in(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
+                     const void *from) {
+    enum { FREE_SHARE = 4 }; /* a pool that is fuller than this passes pages on to the file */
+    if (rm_cache_hold(c, sequence, layer, column, true) != RM_HELD) return false;
+    memcpy(rm_cache_page(c, sequence, layer, column), from, c->page_bytes);
+    if (c->spill != NULL && rm_cache_save(c, sequence, layer, column) &&
+        rm_pool_free(&c->pool) < c->pool.count / FREE_SHARE)
+        rm_cache_release(c, sequence, layer, column);
+    return true;
 }

@@ -128,6 +128,10 @@ void rm_cache_resume_spill(rm_cache *c, rm_spill *spill);
 bool rm_cache_settle_one(rm_cache *c);
 void rm_cache_settle(rm_cache *c);
 
+/* At most so many pages are in the pool from now on: when there are more, none is added until
+ * others have left. What a lower limit frees goes back to the system. */
+void rm_cache_limit(rm_cache *c, const rm_ledger *l, uint32_t pages);
+
 /* Bytes of pages in the pool, and of pages that are in the file only. */
 uint64_t rm_cache_pool_bytes(const rm_cache *c);
 uint64_t rm_cache_file_bytes(const rm_cache *c);
@@ -167,5 +171,12 @@ static inline uint64_t rm_cache_index(const rm_cache *c, uint32_t sequence, uint
 
 /* For stage.c: waits for writes of these pages. */
 void rm_cache_settle_pages(rm_cache *c, uint64_t page, uint32_t count);
+/* Copies a page's bytes out of the cache, to memory aligned to 4096. False when it is nowhere. */
+bool rm_cache_copy_out(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column, void *to);
+
+/* Gives the page these bytes, in the pool or, when that is getting full, in the file. False when
+ * there is no room: it is recomputed then, when it is needed. */
+bool rm_cache_put_in(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column,
+                     const void *from);
 
 #endif /* RM_CACHE_PAGE_H */

@@ -117,6 +117,7 @@ void remat_stats_get(remat_stats *out, const remat_engine *e) {
     *out = (remat_stats){.budget_bytes = e->options.memory_bytes,
                          .peak_bytes = rm_machine_peak_bytes(),
                          .predicted_peak_bytes = e->predicted_peak_bytes,
+                         .limit_bytes = e->options.memory_bytes,
                          .recomputed_tokens = e->recomputed_tokens,
                          .healed_count = e->healed_count,
                          .sweep_count = e->sweep_count,
@@ -126,6 +127,9 @@ void remat_stats_get(remat_stats *out, const remat_engine *e) {
                          .thread_count = e->thread_count};
     memcpy(out->account_bytes, e->ledger.owned, sizeof out->account_bytes);
     if (!e->started) return;
+    out->limit_bytes = e->allowance.bytes;
+    out->shrunk_count = e->allowance.shrunk;
+    out->grown_count = e->allowance.grown;
     out->kv_resident_bytes = rm_cache_pool_bytes(&e->cache);
     out->kv_spilled_bytes = rm_cache_file_bytes(&e->cache);
     out->spill_read_bytes = e->spill.read_bytes;

@@ -97,31 +97,38 @@ static double reread_bytes(const rm_setup *s, const sizes *z, double chunk) {
     return z->seen / columns * over * over / 2 / (chunk / RM_PAGE_TOKENS) * z->page_bytes;
 }
 
+/* What a disk gives when so much is asked for ahead (docs/speed.md). */
+static double ring_share(double bytes) {
+    return (bytes + 1) / (bytes + (1 << 20));
+}
+
 static double beside(double a, double b) {
     return larger(a, b) + 0.1 * (a < b ? a : b);
 }
 
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r, uint32_t thread_count) {
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
     const sizes z = sizes_of(s, m);
     const double n = (double)s->context_count * s->sequence_count, chunk = s->chunk_rows;
     const double sweeps = s->row_max > 0 ? larger(1, n / s->row_max) : 1;
-    const double disk = larger(r->disk_read_s, 1e6), spill = larger(r->spill_read_s, 1e6);
+    const double disk = larger(r->disk_read_s, 1e6) * ring_share((double)s->raw_bytes);
+    const double spill = larger(r->spill_read_s, 1e6) *
+                         ring_share((double)s->stage_count * z.page_bytes);
     const double write = larger(r->disk_write_s, 1e6);
     const double stream_s = z.streamed_raw / disk, pack_s = z.streamed_raw / r->pack_s;
     const double missing = larger(0, z.seen - z.resident_pages);
+    /* Hidden rows come in requests of a chunk. */
     const double hidden = s->row_max > 0 ? 0 : (double)m->shape.dim * sizeof(float);
-    (void)thread_count;
     rm_cost c;
     double cpu = rows_s(&z, r, n, chunk, s->context_count / 2.0) + sweeps * pack_s;
     double io = sweeps * stream_s + reread_bytes(s, &z, chunk) / spill +
-                n * hidden * (z.layers - 1) * (1 / spill + 1 / write);
+                n * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / write;
     c.prefill_s = beside(cpu, io);
 
     const double again = dropped_columns(s, &z) * RM_PAGE_TOKENS;
     cpu = z.weights / r->weights_s + z.seen * z.page_bytes / r->pages_s + pack_s +
           rows_s(&z, r, again, chunk, again / 2);
-    io = stream_s + again * hidden * (z.layers - 1) * (1 / spill + 1 / write);
+    io = stream_s + again * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / spill;
     c.token_s = beside(cpu, io);
     return c;

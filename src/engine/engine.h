@@ -7,9 +7,12 @@
 #ifndef RM_ENGINE_ENGINE_H
 #define RM_ENGINE_ENGINE_H
 
+#include "engine/allowance.h"
 #include "engine/plan.h"
 #include "engine/route.h"
 #include "engine/sample.h"
+#include "engine/session.h"
+#include "engine/sweep.h"
 #include "text/tokenizer.h"
 
 #include <signal.h>
@@ -53,12 +56,14 @@ struct remat_engine {
     rm_sweep sweep;
     rm_route route;
     uint64_t page_limit; /* blocks of the pool that may be used now */
+    rm_allowance allowance;
     uint8_t *units;      /* of the model: is it resident? (rm_unit_count() flags) */
     char spill_dir[512]; /* "": nothing is spilled */
     bool spill_dir_make; /* it is the default one */
     bool spill_warned;
     remat_sequence *sequences;
     rm_sample_space sample_space;
+    rm_session session;
     char *detok_memory;
     uint8_t *text_work; /* setup.text_bytes */
     uint64_t predicted_peak_bytes;

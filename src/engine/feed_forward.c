@@ -49,7 +49,7 @@ static void unit_rows(const run *u, uint32_t first, uint32_t n, uint32_t row, ui
         (gelu ? kernels->geglu : kernels->swiglu)(gate, gate, up,
                                                   (size_t)count * strips * RM_LANES);
         for (uint32_t r = group; r < group + count; r++) {
-            rm_out_row(one, &y[0], r, 0, strips);
+            kernels->out_row(one, &y[0], r, 0, strips);
             rm_inputs_put(kernels, &p->mid, row + r, first, n, one, space);
         }
     }

@@ -13,9 +13,10 @@ enum {
     /* The resident size of the program differs by this much from run to run. */
     MINIMUM_MARGIN_BYTES = 256 << 10,
     RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
+    RAW_BYTES_TIGHT = 1 << 20,
     STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
-    OUTPUT_STRIPS_TIGHT = 64,
-    OUTPUT_STRIPS = 1024,
+    TILE_BYTES = 4 << 20,            /* of a streamed output matrix */
+    TILE_BYTES_TIGHT = 1 << 20,
 };
 
 typedef enum rows_kind { ROWS_CHUNK, ROWS_ALL, ROWS_SPILLED, ROWS_KINDS } rows_kind;
@@ -59,6 +60,21 @@ uint32_t rm_plan_unit(const rm_model *m, uint32_t index) {
 
 bool rm_setup_spills(const rm_setup *s) {
     return s->stage_count > 0 || s->row_max == 0;
+}
+
+bool rm_setup_whole(const rm_setup *s, const rm_model *m) {
+    const uint64_t pages = s->sequence_count * rm_policy_pages(m, s->column_count * RM_PAGE_TOKENS);
+    return s->unit_count == rm_unit_count(m) && s->page_count >= pages &&
+           s->resident_columns >= s->column_count;
+}
+
+bool rm_setup_holds_rows(const rm_setup *s) {
+    return s->row_max == 0 || s->row_max >= (uint64_t)s->sequence_count * s->context_count;
+}
+
+/* Whether pages can leave later. */
+static bool can_shrink(const rm_setup *s) {
+    return s->stage_count > 0 || rm_setup_holds_rows(s);
 }
 
 rm_cache_shape rm_setup_cache(const rm_setup *setup, const rm_model *m) {
@@ -118,13 +134,13 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     const uint64_t rows = (uint64_t)p->common.sequence_count * p->common.context_count;
     const uint32_t hot = c->whole ? resident_columns(&p->common) : 0;
     const bool all_hot = hot == p->common.column_count;
-    const bool spill = !all_hot && c->cold == REMAT_COLD_SPILL;
+    const bool spill = (!all_hot || p->common.elastic) && c->cold == REMAT_COLD_SPILL;
     rm_setup s = p->common;
     if (c->whole && !all_hot) return false;
     if (c->rows == ROWS_SPILLED && (p->disk != RM_DISK_WHOLE || c->chunk % RM_PAGE_TOKENS != 0 ||
                                     !rm_rows_can_spill(m->shape.dim)))
         return false;
-    if (spill && p->disk == RM_DISK_NONE) return false;
+    if (spill && (p->disk == RM_DISK_NONE || (all_hot && p->disk != RM_DISK_WHOLE))) return false;
     /* Tokens that run again need their rows in one sweep with those that made them. */
     if (c->rows == ROWS_CHUNK && !all_hot && (!spill || p->disk != RM_DISK_WHOLE)) return false;
     s.chunk_rows = c->chunk;
@@ -140,8 +156,9 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK ? c->chunk / RM_PAGE_TOKENS + 2
                                                               : s.sequence_count * s.column_count);
     s.unit_count = c->stream ? 0 : rm_unit_count(m);
-    s.raw_bytes = c->tight ? 0 : RAW_BYTES;
-    s.output_strips = c->tight ? OUTPUT_STRIPS_TIGHT : OUTPUT_STRIPS;
+    s.raw_bytes = c->tight ? RAW_BYTES_TIGHT : RAW_BYTES;
+    s.output_strips =
+        1 + (uint32_t)((c->tight ? TILE_BYTES_TIGHT : TILE_BYTES) / m->output.strip_bytes);
     *out = s;
     return true;
 }
@@ -201,6 +218,7 @@ static int common_setup(planner *p, remat_error *err) {
     s->text_bytes = l->text_bytes;
     s->spill_bytes = l->spill_bytes;
     s->spill_reserved = p->disk == RM_DISK_WHOLE;
+    s->elastic = p->engine->allowance.follows;
     if (s->context_count > RM_CONTEXT_MAX || l->sequence_count == 0 ||
         l->sequence_count > RM_SEQUENCES_MAX || l->chunk_rows > RM_CHUNK_ROWS_MAX ||
         l->logits_rows == 0 || l->logits_rows > RM_GROUP) {
@@ -229,7 +247,10 @@ static bool allowed(const planner *p, const candidate *c) {
                       (l->cold == REMAT_COLD_AUTO && l->recompute != REMAT_RECOMPUTE_AUTO);
     if (l->weights != REMAT_WEIGHTS_AUTO && c->stream != (l->weights == REMAT_WEIGHTS_STREAM))
         return false;
-    if (c->whole) return c->cold == REMAT_COLD_DROP; /* once */
+    /* Nothing leaves a whole cache, but for hard times. */
+    const bool leaves = p->common.elastic && p->disk == RM_DISK_WHOLE;
+    if (c->whole && !leaves) return c->cold == REMAT_COLD_DROP;
+    if (c->whole && c->cold == REMAT_COLD_DROP) return l->cold != REMAT_COLD_SPILL;
     if (drop) return c->cold == REMAT_COLD_DROP;
     return l->cold == REMAT_COLD_AUTO || c->cold == l->cold;
 }
@@ -259,20 +280,57 @@ static double score(const planner *p, const rm_cost *c) {
     return c->prefill_s + c->token_s * (answer > 0 ? answer : ANSWER_DEFAULT);
 }
 
-/* Tries a filled setup; the best so far stays in out. */
-static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint64_t budget,
-                     double *best, remat_error *err) {
+/* What of a setup is touched as long as nothing has to leave: the rest is for hard times, when
+ * pages have left. */
+static rm_setup touched(const planner *p, const rm_setup *s) {
+    rm_setup calm = *s;
+    if (!s->elastic || s->stage_count == 0 || !rm_setup_whole(s, &p->engine->model)) return calm;
+    calm.stage_count = 0;
+    calm.page_count = (uint32_t)pages(p, s->column_count, s->chunk_rows, false);
+    return calm;
+}
+
+/* Whether there is always something in the spill file. */
+static bool works_on_disk(const planner *p, const rm_setup *s) {
+    return rm_setup_spills(s) && !(s->elastic && rm_setup_whole(s, &p->engine->model));
+}
+
+/* Setups are weighed twice: first for the fewest seconds, then for what is taken: of those that are
+ * nearly as fast, where memory may have to be given back, one that can; then one that leaves the
+ * disk alone before one that does not. */
+typedef struct choice {
+    double fewest; /* seconds; below 0: none fits */
+    bool taking, taken;
+    double seconds; /* of what is taken */
+} choice;
+
+static bool better(const choice *c, const planner *p, double seconds, const rm_setup *s,
+                   const rm_setup *than) {
+    enum { NEARLY = 50 }; /* a fiftieth */
+    if (seconds > c->fewest * (1 + 1.0 / NEARLY)) return false;
+    if (!c->taken) return true;
+    if (s->elastic && can_shrink(s) != can_shrink(than)) return can_shrink(s);
+    const bool spills = works_on_disk(p, s), before = works_on_disk(p, than);
+    return spills != before ? before : seconds < c->seconds;
+}
+
+static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_setup *s,
+                     uint64_t budget, remat_error *err) {
     rm_ledger l;
     uint64_t total;
     RM_TRY(measure(&total, &l, p, s, err));
     if (total > budget) return REMAT_OK;
-    const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates, p->engine->thread_count);
+    const rm_setup calm = touched(p, s);
+    RM_TRY(measure(&total, &l, p, &calm, err));
+    const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates);
     const double seconds = score(p, &cost);
-    /* Of two equally fast ones the smaller. */
-    if (*best >= 0 &&
-        (seconds > *best * 1.001 || (seconds > *best * 0.999 && total >= out->total_bytes)))
+    if (!best->taking) {
+        if (best->fewest < 0 || seconds < best->fewest) best->fewest = seconds;
         return REMAT_OK;
-    *best = seconds;
+    }
+    if (!better(best, p, seconds, s, &out->setup)) return REMAT_OK;
+    best->taken = true;
+    best->seconds = seconds;
     out->setup = *s;
     out->total_bytes = total;
     out->prefill_s = cost.prefill_s;
@@ -282,11 +340,10 @@ static int try_setup(rm_planned *out, const planner *p, const rm_setup *s, uint6
     return REMAT_OK;
 }
 
-static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
+static int weigh(rm_planned *out, choice *best, const planner *p, uint64_t budget,
+                 remat_error *err) {
     rm_ledger l;
     candidate c;
-    double best = -1;
-    out->minimum_bytes = UINT64_MAX;
     for (uint32_t index = 0; next_candidate(&c, &index, p);) {
         rm_setup s;
         uint64_t total;
@@ -297,10 +354,18 @@ static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_erro
         for (int order = 0; order < 2; order++) {
             rm_setup filled = s;
             fill(&filled, budget - total, p, order == 0);
-            RM_TRY(try_setup(out, p, &filled, budget, &best, err));
+            RM_TRY(try_setup(out, best, p, &filled, budget, err));
         }
     }
     return REMAT_OK;
+}
+
+static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
+    choice best = {.fewest = -1};
+    out->minimum_bytes = UINT64_MAX;
+    RM_TRY(weigh(out, &best, p, budget, err));
+    best.taking = true;
+    return best.fewest < 0 ? REMAT_OK : weigh(out, &best, p, budget, err);
 }
 
 int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,

@@ -34,6 +34,7 @@ typedef struct rm_setup {
     uint32_t output_strips;
     remat_cold cold;     /* SPILL or DROP */
     bool spill_reserved; /* the file's blocks are there from the start */
+    bool elastic;        /* pages may have to be given up later: `auto` */
     remat_recompute recompute;
     remat_kv kv;
     uint64_t text_bytes, spill_bytes;
@@ -50,7 +51,8 @@ typedef struct rm_planned {
     rm_setup setup;
     uint64_t minimum_bytes; /* with a margin: another process may be a little larger */
     uint64_t full_bytes;
-    uint64_t total_bytes; /* of setup; 0 when the budget is too small */
+    /* Of setup; 0 when the budget is too small. What is carved for hard times only is left out. */
+    uint64_t total_bytes;
     uint64_t account_bytes[REMAT_ACCOUNTS];
     double prefill_s, token_s; /* estimates with setup */
 } rm_planned;
@@ -67,6 +69,13 @@ uint32_t rm_plan_unit(const rm_model *m, uint32_t index);
 
 /* Whether a setup uses the spill file, and what is reserved in it. */
 bool rm_setup_spills(const rm_setup *s);
+
+/* Whether nothing has to leave memory: all weights are resident, and the cache is whole. */
+bool rm_setup_whole(const rm_setup *s, const rm_model *m);
+
+/* Whether all rows of a context fit one sweep, so that dropped tokens can run again. */
+bool rm_setup_holds_rows(const rm_setup *s);
+
 rm_spill_shape rm_setup_spill(const rm_setup *s, const rm_model *m);
 rm_cache_shape rm_setup_cache(const rm_setup *s, const rm_model *m);
 
@@ -79,7 +88,7 @@ typedef struct rm_cost {
 
 /* Seconds with a setup: what arithmetic, memory and disk take, of which what runs side by side
  * counts once. */
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r, uint32_t thread_count);
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r);
 
 /* Rates of a middling machine, where none could be measured. */
 rm_rates rm_rates_guess(void);

@@ -80,19 +80,41 @@ static uint32_t cold_columns(const policy *p, const remat_sequence *s) {
     return n;
 }
 
-/* Pages that the step needs beside hot ones. */
-static uint64_t passing(const policy *p) {
-    uint64_t cold = 0, rows = 0, all = 0;
-    for (uint32_t i = 0; i < p->step_count; i++) {
-        cold += cold_columns(p, p->steps[i].sequence);
+/* Pages that the step needs beside hot ones, with so many cold columns. */
+static uint64_t passing_with(const policy *p, uint64_t cold, bool spill) {
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < p->step_count; i++)
         rows += p->steps[i].count;
-    }
     const uint32_t chunk = p->e->setup.chunk_rows;
     if (p->healing || !p->spill || rows > chunk) rows = chunk;
-    for (uint32_t i = 0; p->healing && i < p->step_count; i++)
-        all += columns(total_of(p, p->steps[i].sequence));
-    if (p->healing) cold = all;
-    return rm_policy_passing(&p->e->model, cold, rows, p->step_count, p->e->cache.spill != NULL);
+    return rm_policy_passing(&p->e->model, cold, rows, p->step_count, spill);
+}
+
+static uint64_t step_columns(const policy *p) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < p->step_count; i++)
+        n += columns(total_of(p, p->steps[i].sequence));
+    return n;
+}
+
+static uint64_t passing(const policy *p) {
+    uint64_t cold = 0;
+    for (uint32_t i = 0; i < p->step_count; i++)
+        cold += cold_columns(p, p->steps[i].sequence);
+    /* Tokens that run again may need pages that a window has left behind. */
+    const bool spill = p->e->cache.spill != NULL;
+    if (p->healing && (spill || has_windows(&p->e->model))) cold = step_columns(p);
+    return passing_with(p, cold, spill);
+}
+
+/* Pages of the pool that may be used: a step needs so many with all that can be cold being cold.
+ * A disk that may run full is not counted on. */
+static uint64_t limit_of(const policy *p) {
+    const remat_engine *e = p->e;
+    const uint64_t least =
+        passing_with(p, step_columns(p), e->cache.spill != NULL && e->setup.spill_reserved);
+    const uint64_t pages = e->allowance.pages > least ? e->allowance.pages : least;
+    return pages < e->setup.page_count ? pages : e->setup.page_count;
 }
 
 static uint64_t wanted(const policy *p) {
@@ -231,7 +253,7 @@ static void send_away(const policy *p, const remat_sequence *s, uint32_t layer, 
 
 static void apply(const policy *p, const remat_sequence *s) {
     const uint32_t all = columns(s->count), layers = p->e->model.shape.layer_count;
-    for (uint32_t c = 0; c < all; c++) {
+    for (uint32_t c = 0; c < columns(total_of(p, s)); c++) {
         for (uint32_t l = 0; l < s->cold[c]; l++)
             send_away(p, s, l, c);
     }
@@ -248,6 +270,7 @@ int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_
     policy p = {.e = e, .steps = steps, .step_count = step_count, .healing = healing};
     const uint32_t layers = e->model.shape.layer_count;
     p.spill = e->setup.cold == REMAT_COLD_SPILL && e->cache.spill != NULL;
+    e->page_limit = limit_of(&p);
     for (uint32_t i = 0; i < step_count; i++) {
         remat_sequence *s = steps[i].sequence;
         const uint32_t all = columns(total_of(&p, s)), most = e->setup.resident_columns;
@@ -268,9 +291,12 @@ int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_
                            steps[0].sequence->count + steps[0].count);
         }
     }
+    if (e->page_limit > e->cache.pool.limit)
+        rm_cache_limit(&e->cache, &e->ledger, (uint32_t)e->page_limit);
     for (uint32_t i = 0; i < e->setup.sequence_count; i++) {
         if (e->sequences[i].open) apply(&p, &e->sequences[i]);
     }
+    rm_cache_limit(&e->cache, &e->ledger, (uint32_t)e->page_limit);
     return REMAT_OK;
 }
 

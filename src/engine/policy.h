@@ -20,10 +20,12 @@
 
 #include "engine/engine.h"
 
-/* Chooses what is cold in every open sequence, so that the pool has room for what stays and for
+/* Sets the pool's limit: what e->allowance says, but at least what the step cannot do without.
+ * Chooses what is cold in every open sequence, so that the pool has room for what stays and for
  * what passes through a layer in the step, and sends away what has become cold. Pages that may come
  * back into memory do: read back now, or kept by the sweep that computes them.
  * healing: lost pages may have to be computed again besides.
+ * With a spill file also between two chunks of the step's sweep.
  * Errors: REMAT_E_FAILED, when not even a layer of the past fits (the spill disk is broken). */
 int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_count, bool healing,
                         remat_error *err);

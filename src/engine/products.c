@@ -31,9 +31,9 @@ rm_product rm_product_make(const rm_matrix *w, bool fine, uint32_t row_count, fl
 void rm_product_row(float *out, const rm_kernels *kernels, const rm_product *p, uint32_t row,
                     float *space) {
     const uint32_t n = rm_input_rows(p->input);
-    rm_out_row(out, &p->y, n * row, 0, p->y.strips);
+    kernels->out_row(out, &p->y, n * row, 0, p->y.strips);
     if (n == 1) return;
-    rm_out_row(space, &p->y, n * row + 1, 0, p->y.strips);
+    kernels->out_row(space, &p->y, n * row + 1, 0, p->y.strips);
     kernels->add(out, space, (size_t)p->y.strips * RM_LANES);
 }
 

@@ -20,7 +20,7 @@ enum {
     OPEN_ROOM_BYTES = MIB,
     /* What the process will still touch after the measurement at start: code not yet run, the
      * command's output, stacks. Measured: under 0.9 MiB, and 40 KiB a thread. */
-    GROWTH_BYTES = 1536 << 10,
+    GROWTH_BYTES = 1024 << 10,
     GROWTH_THREAD_BYTES = 64 << 10,
     NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
 };
@@ -50,12 +50,6 @@ static uint64_t program_bytes(remat_engine *e) {
     if (e->program_bytes == 0 || program > e->program_bytes + NOISE_BYTES)
         e->program_bytes = program;
     return e->program_bytes + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
-}
-
-/* The budget of `auto`: what is free, less a tenth for everybody else. */
-static uint64_t auto_budget(uint64_t resident) {
-    const uint64_t free_bytes = rm_machine_available_bytes();
-    return free_bytes == 0 ? 4096ull * MIB : resident + free_bytes / 10 * 9;
 }
 
 static int open_file(remat_engine *e, const char *path, remat_error *err) {
@@ -93,7 +87,8 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
     rm_ledger ledger = {0};
     remat_engine *e = NULL;
     const uint64_t resident = rm_machine_resident_bytes();
-    const uint64_t asked = opt->memory_bytes > 0 ? opt->memory_bytes : auto_budget(resident);
+    const uint64_t asked =
+        opt->memory_bytes > 0 ? opt->memory_bytes : rm_allowance_budget(resident);
     const uint64_t budget = asked < ADDRESSES_MOST ? asked : ADDRESSES_MOST;
     if (opt->thread_count > RM_THREADS_MAX) {
         return rm_fail(err, REMAT_E_USAGE, "threads: %u are too many; at most %d",
@@ -109,6 +104,7 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
     e->ledger = ledger;
     e->options = *opt;
     e->options.memory_bytes = budget;
+    e->allowance.follows = opt->memory_bytes == 0;
     e->open_resident_bytes = resident;
     e->file.fd = -1;
     const uint32_t cores = rm_machine_cores();
@@ -237,6 +233,7 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
     RM_TRY(rm_ledger_carve(&e->text_work, l, RM_ACCOUNT_TEXT, setup->text_bytes, 1, err));
     RM_TRY(rm_ledger_carve(&e->stage, l, RM_ACCOUNT_IO, e->thread_count,
                            rm_model_stage_bytes(&e->model), err));
+    RM_TRY(rm_session_layout(&e->session, l, rm_cache_page_bytes(&cache), err));
     return rm_ledger_carve(&e->thread_memory, l, RM_ACCOUNT_WORK, 1,
                            rm_threads_bytes(e->thread_count), err);
 }
@@ -244,6 +241,10 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
 static bool canceled(void *user) {
     remat_engine *e = user;
     return atomic_load_explicit(&e->cancel, memory_order_relaxed);
+}
+
+static void pause_sweep(void *user) {
+    rm_allowance_in_sweep(user);
 }
 
 static void load_progress(void *user, uint64_t done, uint64_t total) {
@@ -301,16 +302,17 @@ static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_e
 }
 
 /* What is known of the machine without measuring; or measured now, in memory that is free yet. */
-static rm_rates rates_of(remat_engine *e, bool measure) {
+static rm_rates rates_of(remat_engine *e) {
     rm_rates rates = rm_rates_guess();
     uint8_t *memory;
     rm_threads *threads = NULL;
     const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
     const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
     const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
-    if (!measure || (test != NULL && strcmp(test, "guess") == 0)) return rates;
-    if (rm_ledger_borrow(&memory, &e->ledger, thread_bytes + rm_rates_bytes(), NULL) != REMAT_OK)
-        return rates;
+    if (test != NULL && strcmp(test, "guess") == 0) return rates;
+    const uint64_t bytes = thread_bytes + rm_rates_bytes();
+    if (rm_machine_resident_bytes() + bytes + GROWTH_BYTES > e->options.memory_bytes) return rates;
+    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return rates;
     memset(memory, 0, thread_bytes);
     if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
     if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
@@ -338,16 +340,18 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     rm_disk disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE;
     rm_rates rates = rm_rates_guess();
     RM_TRY(plan_with(out, e, limits, disk, &rates, err));
-    if (out->total_bytes == out->full_bytes || out->total_bytes == 0) return REMAT_OK;
-    /* There is something to choose. */
-    rates = rates_of(e, true);
-    RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+    if (out->total_bytes == 0) return REMAT_OK;
+    const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
+    if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
+        rates = rates_of(e);
+        RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+    }
     if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
     const rm_spill_shape shape = rm_setup_spill(&out->setup, &e->model);
     remat_error why = {0};
     const rm_spill_room room = rm_spill_probe(&shape, e->spill_dir, e->spill_dir_make, &why);
     if (room == RM_SPILL_ROOM_ALL) return REMAT_OK;
-    warn(e, why.message);
+    if (!whole) warn(e, why.message); /* else it is for hard times only */
     disk = room == RM_SPILL_ROOM_SOME ? RM_DISK_SMALL : RM_DISK_NONE;
     remat_limits rest = *limits;
     if (disk == RM_DISK_NONE) rest.cold = REMAT_COLD_DROP;
@@ -370,12 +374,14 @@ static int start_parts(remat_engine *e, remat_error *err) {
     e->route.model = &e->model;
     e->route.cache = &e->cache;
     e->page_limit = setup->page_count;
+    rm_allowance_start(e);
     e->sweep.kernels = e->kernels;
     e->sweep.threads = e->threads;
     e->sweep.cache = &e->cache;
     e->sweep.stream = &e->stream;
     e->sweep.spill_cold = setup->cold == REMAT_COLD_SPILL && spill != NULL;
     e->sweep.canceled = canceled;
+    e->sweep.pause = pause_sweep;
     e->sweep.progress = sweep_progress;
     e->sweep.user = e;
     return REMAT_OK;
@@ -388,6 +394,9 @@ int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err) {
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan->setup, err));
     if (e->model.weights != NULL)
         rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
+    /* A cache that is whole takes its pages as it grows; one that is not needs all it has. */
+    const bool whole = plan->setup.elastic && rm_setup_whole(&plan->setup, &e->model);
+    if (!whole && plan->total_bytes != plan->full_bytes) rm_ledger_populate(&e->ledger);
     rm_ledger_freeze(&e->ledger);
     e->started = true;
     e->setup = plan->setup;

@@ -149,6 +149,7 @@ static int add_step(advance *a, const remat_step *step, remat_error *err) {
 static int run_steps(advance *a, bool healing, remat_error *err) {
     a->run_count = a->row_count = a->seen = 0;
     if (a->e->cache.spill != NULL || a->e->sweep.rows.spilled) rm_spill_pardon(&a->e->spill);
+    rm_allowance_begin(a->e, a->steps, a->step_count, healing);
     RM_TRY(rm_policy_make_room(a->e, a->steps, a->step_count, healing, err));
     for (uint32_t i = 0; i < a->step_count; i++)
         RM_TRY(add_step(a, &a->steps[i], err));
@@ -221,6 +222,7 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     a.user = a.scoring ? user : e;
     RM_TRY(check(&a, err));
     const int status = run_healing(&a, err);
+    rm_allowance_end(e);
     rm_engine_warn_spill(e);
     for (uint32_t i = 0; i < step_count; i++) {
         if (status == REMAT_OK && !a.scoring) {

@@ -318,6 +318,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     RM_TRY(rm_stream_layer(s->stream, layer, err));
     for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
         RM_TRY(check_canceled(s, err));
+        s->pause(s->user);
         RM_TRY(run_chunk(s, layer, at, err));
         done += s->now.rows;
         if (s->progress != NULL && done < rows)

@@ -90,6 +90,7 @@ typedef struct rm_sweep {
     float *logits;                   /* logits_rows rows */
     uint8_t *embed_space;            /* of each thread, when embeddings are read row by row */
     bool (*canceled)(void *user);
+    void (*pause)(void *user); /* before each chunk: pages may come and go (policy.h) */
     void (*progress)(void *user, uint64_t done, uint64_t total); /* rows times layers; or NULL */
     void *user;
     /* Test hook: a row's hidden state after a layer, from the calling thread. NULL: none. */

@@ -55,6 +55,11 @@ typedef struct rm_kernels {
      * RM_ACT_F32: a copy. */
     void (*act_put)(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count, const float *f);
 
+    /* rm_out_row(): results of one row as contiguous floats. What reads them next reads whole
+     * vectors, and gets them from the store buffer only if they were written as such. */
+    void (*out_row)(float *out, const rm_out *y, uint32_t row, uint32_t strip_first,
+                    uint32_t strip_count);
+
     /* What act_put lost of f: out[i] = f[i] - d * q[i] of a quantized row, both steps rounded.
      * k_first and k_count as for act_put; out is not f. */
     void (*act_rest)(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,

@@ -324,6 +324,7 @@ void rm_kernels_init_ref(rm_kernels *t) {
                    [RM_Q6_K] = matmul_q6_k,
                    [RM_IQ4_XS] = matmul_iq4_xs},
         .act_put = act_put,
+        .out_row = rm_out_row,
         .act_rest = act_rest,
         .rms_norm = rms_norm,
         .swiglu = swiglu,

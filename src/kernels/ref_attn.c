@@ -102,20 +102,25 @@ void rm_attn_state_clear(float *state, uint32_t dim) {
     state[0] = RM_M_START;
 }
 
-void rm_attn_merge(float *total, const float *span, uint32_t dim) {
+/* dim is a multiple of 16, and loops of 16 are what a compiler makes vectors of. */
+void rm_attn_merge(float *restrict total, const float *restrict span, uint32_t dim) {
     const float m = span[0] > total[0] ? span[0] : total[0];
     const float a = exp2n(total[0] - m), b = exp2n(span[0] - m);
     total[0] = m;
-    for (uint32_t i = 16; i < RM_STATE_HEAD + dim; i++)
-        total[i] = total[i] * a + span[i] * b;
+    for (size_t i = 16; i < RM_STATE_HEAD + dim; i += 16) {
+        for (size_t j = 0; j < 16; j++)
+            total[i + j] = total[i + j] * a + span[i + j] * b;
+    }
 }
 
-void rm_attn_finish(float *out, const float *state, uint32_t dim) {
+void rm_attn_finish(float *restrict out, const float *restrict state, uint32_t dim) {
     float l[16];
     memcpy(l, state + 16, sizeof l);
     const float inverse = 1.0f / rm_tree16(l);
-    for (uint32_t d = 0; d < dim; d++)
-        out[d] = state[RM_STATE_HEAD + d] * inverse;
+    for (size_t d = 0; d < dim; d += 16) {
+        for (size_t j = 0; j < 16; j++)
+            out[d + j] = state[RM_STATE_HEAD + d + j] * inverse;
+    }
 }
 
 void rm_kernels_init_ref_attn(rm_kernels *t) {

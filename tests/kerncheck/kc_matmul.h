@@ -236,6 +236,25 @@ static void check_act_put(const rm_kernels *ref, const rm_kernels *set) {
     }
 }
 
+static void check_out_row(const rm_kernels *ref, const rm_kernels *set) {
+    for (int round = 0; round < 200; round++) {
+        const uint32_t rows = 1 + (uint32_t)(t_random() % 40), row = (uint32_t)t_random() % rows;
+        const uint32_t strips = 1 + (uint32_t)(t_random() % 20);
+        const uint32_t first = (uint32_t)(t_random() % strips);
+        const uint32_t count = (uint32_t)(t_random() % (strips - first + 1));
+        const size_t n = (size_t)count * RM_LANES;
+        const rm_out y = {kc_floats((size_t)rows * strips * RM_LANES), rows, strips};
+        kc_fill(y.at, (size_t)rows * strips * RM_LANES, kc_wild);
+        float *want = kc_floats(n);
+        const kc_room room = kc_take(n * sizeof(float));
+        ref->out_row(want, &y, row, first, count);
+        set->out_row((float *)(void *)room.at, &y, row, first, count);
+        if (memcmp(want, room.at, n * sizeof(float)) != 0)
+            t_fail("rows %u row %u strips %u + %u of %u", rows, row, first, count, strips);
+        if (!kc_guards_hold(room)) t_fail("writes outside");
+    }
+}
+
 /* Rows put in parts, blocks without numbers among them; what is left is at most half a step. */
 static void check_act_rest(const rm_kernels *ref, const rm_kernels *set) {
     static const uint32_t ks[] = {32, 64, 96, 160, 1, 15, 31, 33, 65, 100, 576, 256, 512, 700};

@@ -77,6 +77,10 @@ TIME(iq4_xs, RM_IQ4_XS)
 static void time_act_put(const rm_kernels *set, bench *b) {
     set->act_put(&b->x, 0, 0, K, b->a);
 }
+static void time_out_row(const rm_kernels *set, bench *b) {
+    const rm_out y = {b->a, RM_GROUP, K / RM_LANES};
+    set->out_row(b->c, &y, 3, 0, K / RM_LANES);
+}
 static void time_act_rest(const rm_kernels *set, bench *b) {
     set->act_rest(b->c, &b->x, 0, 0, K, b->a);
 }
@@ -159,6 +163,7 @@ static const struct {
     {"matmul_q6_k", MATMUL(q6_k, RM_Q6_K)},
     {"matmul_iq4_xs", MATMUL(iq4_xs, RM_IQ4_XS)},
     {"act_put", check_act_put, time_act_put, 0, offsetof(rm_kernels, act_put), RM_Q8_0},
+    {"out_row", check_out_row, time_out_row, 0, ROW(out_row)},
     {"act_rest", check_act_rest, time_act_rest, 0, offsetof(rm_kernels, act_rest), RM_Q8_0},
     {"rms_norm", check_rms_norm, time_rms_norm, 0, ROW(rms_norm)},
     {"swiglu", check_swiglu, time_swiglu, 0, ROW(swiglu)},

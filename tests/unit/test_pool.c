@@ -2,6 +2,8 @@
 #include "base/pool.h"
 #include "harness.h"
 
+#include <sys/mman.h>
+
 enum { BLOCKS = 37, BLOCK_BYTES = 192 };
 
 static bool make(rm_ledger *l, rm_pool *p) {
@@ -92,7 +94,86 @@ static void none_is_a_number_of_blocks_too(void) {
     rm_ledger_close(&l);
 }
 
+/* No more are taken than the limit says; a limit under what is taken waits until some are given. */
+static void a_limit_holds(void) {
+    rm_ledger l = {0};
+    rm_pool p;
+    REQUIRE(make(&l, &p));
+    p.limit = 10;
+    for (int32_t i = 0; i < 10; i++)
+        REQUIRE(rm_pool_take(&p) == i);
+    EXPECT(rm_pool_take(&p) == RM_POOL_NONE);
+    p.limit = 5;
+    for (int32_t i = 0; i < 6; i++) {
+        EXPECT(rm_pool_take(&p) == RM_POOL_NONE);
+        rm_pool_give(&p, i);
+    }
+    EXPECT(rm_pool_take(&p) == 5); /* given last */
+    EXPECT(rm_pool_take(&p) == RM_POOL_NONE);
+    p.limit = BLOCKS;
+    for (uint32_t i = p.taken; i < BLOCKS; i++)
+        EXPECT(rm_pool_take(&p) != RM_POOL_NONE);
+    EXPECT(rm_pool_take(&p) == RM_POOL_NONE);
+    rm_ledger_close(&l);
+}
+
+static uint64_t resident(const rm_pool *p) {
+    enum { PAGE = 4096 };
+    unsigned char in[64];
+    uint8_t *first = p->blocks - (uintptr_t)p->blocks % PAGE;
+    const uint64_t pages = (p->count * p->block_bytes + PAGE - 1) / PAGE;
+    uint64_t n = 0;
+    if (pages > sizeof in || mincore(first, pages * PAGE, in) != 0) return UINT64_MAX;
+    for (uint64_t i = 0; i < pages; i++)
+        n += in[i] & 1;
+    return n;
+}
+
+/* Free blocks go back to the system in whole pages, taken ones keep what they hold; and then the
+ * lowest are taken first, as at the start. */
+static void trimmed_blocks_are_gone(void) {
+    enum { COUNT = 8 };
+    static const uint64_t sizes[] = {4096, 8192, 6144, 1024};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        rm_ledger l = {0};
+        rm_pool p;
+        remat_error err = {0};
+        const uint64_t size = sizes[k];
+        REQUIRE(rm_ledger_open(&l, 1 << 20, 4096, &err) == REMAT_OK);
+        REQUIRE(rm_pool_layout(&p, &l, RM_ACCOUNT_KV, COUNT, size, &err) == REMAT_OK);
+        rm_pool_start(&p);
+        EXPECT_EQ_U64(resident(&p), 0);
+        for (int32_t i = 0; i < COUNT; i++) {
+            REQUIRE(rm_pool_take(&p) == i);
+            memset(rm_pool_at(&p, i), i + 1, size);
+        }
+        rm_pool_trim(&p, &l);
+        EXPECT_EQ_U64(resident(&p), (COUNT * size + 4095) / 4096);
+        for (int32_t i = COUNT - 1; i >= 0; i--) {
+            if (i != 3) rm_pool_give(&p, i);
+        }
+        rm_pool_trim(&p, &l);
+        EXPECT(resident(&p) <= (size + 4095) / 4096 + 1 + (size < 4096));
+        EXPECT(resident(&p) >= size / 4096);
+        const uint8_t *kept = rm_pool_at(&p, 3);
+        EXPECT(kept[0] == 4 && kept[size - 1] == 4);
+        static const int32_t order[] = {0, 1, 2, 4, 5, 6, 7, RM_POOL_NONE};
+        for (int i = 0; i < COUNT; i++) {
+            const int32_t b = rm_pool_take(&p);
+            EXPECT(b == order[i]);
+            const uint8_t *bytes = b != RM_POOL_NONE ? rm_pool_at(&p, b) : NULL;
+            EXPECT(bytes == NULL || (bytes[0] == 0 && bytes[size - 1] == 0));
+        }
+        for (int32_t i = 0; i < COUNT; i++)
+            rm_pool_give(&p, i);
+        rm_pool_trim(&p, &l);
+        EXPECT(resident(&p) <= (size % 4096 != 0)); /* the end shares a page with what is behind */
+        rm_ledger_close(&l);
+    }
+}
+
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(lowest_first_then_full), T(blocks_do_not_overlap),
-                  T(measured_and_refused), T(none_is_a_number_of_blocks_too));
+                  T(measured_and_refused), T(none_is_a_number_of_blocks_too), T(a_limit_holds),
+                  T(trimmed_blocks_are_gone));
 }

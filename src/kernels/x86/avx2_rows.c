@@ -156,6 +156,16 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     quantize32(x, q + 32, at + n, last + 32);
 }
 
+static void out_row(float *out, const rm_out *y, uint32_t row, uint32_t strip_first,
+                    uint32_t strip_count) {
+    const size_t step = (size_t)rm_group_rows(y->row_count, row / RM_GROUP * RM_GROUP) * RM_LANES;
+    const float *at = rm_out_at(y, row, strip_first);
+    for (uint32_t s = 0; s < strip_count; s++, at += step, out += RM_LANES) {
+        _mm256_storeu_ps(out, _mm256_loadu_ps(at));
+        _mm256_storeu_ps(out + 8, _mm256_loadu_ps(at + 8));
+    }
+}
+
 static void act_rest(float *out, const rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count,
                      const float *f) {
     const size_t n = rm_group_rows(x->row_count, row / RM_GROUP * RM_GROUP);
@@ -344,6 +354,7 @@ static bool all_finite(const float *x, size_t n) {
 
 void rm_kernels_init_avx2_rows(rm_kernels *t) {
     t->act_put = act_put;
+    t->out_row = out_row;
     t->act_rest = act_rest;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;

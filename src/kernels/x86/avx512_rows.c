@@ -33,24 +33,76 @@ INLINE __m512 exp16(__m512 x) {
 
 /* --- activations -------------------------------------------------------------------------- */
 
-/* One block of 32. step: from a block to the next in d, ds and neg_sum. */
-INLINE void quantize32(rm_acts *x, int8_t *q, size_t at, __m512 a, __m512 b) {
+/* The larger, and the sum, of each half of v: in all lanes of that half. */
+INLINE __m512i max_of_halves(__m512i v) {
+    v = _mm512_max_epu32(v, _mm512_shuffle_i64x2(v, v, _MM_PERM_CDAB));
+    v = _mm512_max_epu32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
+    return _mm512_max_epu32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
+}
+
+INLINE __m512i sum_of_halves(__m512i v) {
+    v = _mm512_add_epi32(v, _mm512_shuffle_i64x2(v, v, _MM_PERM_CDAB));
+    v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
+    return _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
+}
+
+/* A number of the lower half, one of the upper, and both again. */
+INLINE __m128i one_of_halves(__m512i v) {
+    return _mm_unpacklo_epi32(_mm512_castsi512_si128(v), _mm512_extracti32x4_epi32(v, 2));
+}
+
+/* rm_quant_scale() of two blocks: their scales, then what multiplies their values. */
+INLINE __m128 quant_scales(__m128i top) {
+    const __m128 f = _mm_castsi128_ps(top), most = _mm_set1_ps(RM_QUANT_TOP);
+    const __mmask8 finite = _mm_cmplt_epi32_mask(top, _mm_set1_epi32(0x7f800000));
+    const __mmask8 large = _mm_cmp_ps_mask(f, _mm_set1_ps(RM_QUANT_LEAST), _CMP_GE_OQ);
+    const __m128 four = _mm_div_ps(_mm_blend_ps(f, most, 12), _mm_blend_ps(most, f, 12));
+    const __m128 nan = _mm_castsi128_ps(_mm_setr_epi32(0x7fc00000, 0x7fc00000, 0, 0));
+    return _mm_mask_mov_ps(nan, finite, _mm_maskz_mov_ps(large, four));
+}
+
+/* 64 numbers of -127 .. 127 as bytes. */
+INLINE __m512i to_bytes(const __m512i *v) {
+    const __m512i in_order =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(in_order, _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]),
+                                                                 _mm512_packs_epi32(v[2], v[3])));
+}
+
+/* Two blocks of 32 side by side; the second's scale and sums are `step` further. */
+INLINE void quantize64(rm_acts *x, int8_t *q, size_t at, size_t step, const float *f) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                                         _mm512_and_si512(_mm512_castps_si512(b), magnitude));
-    float inverse;
-    x->d[at] = rm_quant_scale(&inverse, _mm512_reduce_max_epu32(top));
-    const __m512 inv = _mm512_set1_ps(inverse);
-    /* converts to nearest even, as the addition of 1.5 * 2^23 does; inverse 0 takes all lanes
+    __m512 v[4];
+    __m512i m[4], n[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        v[i] = _mm512_loadu_ps(f + 16 * i);
+        m[i] = _mm512_and_si512(_mm512_castps_si512(v[i]), magnitude);
+    }
+    const __m512i a = _mm512_max_epu32(m[0], m[1]), b = _mm512_max_epu32(m[2], m[3]);
+    const __m512i ab = _mm512_max_epu32(_mm512_shuffle_i64x2(a, b, _MM_PERM_BABA),
+                                        _mm512_shuffle_i64x2(a, b, _MM_PERM_DCDC));
+    const __m128 scales = quant_scales(one_of_halves(max_of_halves(ab)));
+    /* converts to nearest even, as the addition of 1.5 * 2^23 does; a factor of 0 takes all lanes
      * out, since infinity * 0 is no number */
-    const __mmask16 all = inverse > 0 ? 0xffff : 0;
-    const __m512i qa = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(a, inv));
-    const __m512i qb = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(b, inv));
-    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(qa));
-    _mm_storeu_si128((__m128i *)(void *)(q + 16), _mm512_cvtepi32_epi8(qb));
-    const int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
-    x->neg_sum[at] = -sum;
-    x->ds[at] = x->d[at] * (float)sum;
+    UNROLL for (int i = 0; i < 4; i++) {
+        const __m128 one =
+            i < 2 ? _mm_movehl_ps(scales, scales) : _mm_shuffle_ps(scales, scales, 3);
+        const __m512 inverse = _mm512_broadcastss_ps(one);
+        const __mmask16 all = _mm512_cmp_ps_mask(inverse, _mm512_setzero_ps(), _CMP_GT_OQ);
+        n[i] = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(v[i], inverse));
+    }
+    const __m512i bytes = to_bytes(n);
+    _mm512_storeu_si512(q, bytes);
+    const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+    const __m128i sums = one_of_halves(sum_of_halves(fours));
+    const __m128i neg = _mm_sub_epi32(_mm_setzero_si128(), sums);
+    const __m128 ds = _mm_mul_ps(scales, _mm_cvtepi32_ps(sums));
+    _mm_store_ss(x->d + at, scales);
+    _mm_store_ss(x->d + at + step, _mm_movehdup_ps(scales));
+    _mm_store_ss(x->ds + at, ds);
+    _mm_store_ss(x->ds + at + step, _mm_movehdup_ps(ds));
+    x->neg_sum[at] = _mm_cvtsi128_si32(neg);
+    x->neg_sum[at + step] = _mm_extract_epi32(neg, 1);
 }
 
 /* One block of 256; q: its first 64 bytes, the next are q_step further. */
@@ -65,14 +117,13 @@ INLINE void quantize256(rm_acts *x, int8_t *q, size_t q_step, size_t at, const f
     const __mmask16 all = inverse > 0 ? 0xffff : 0;
     int16_t *sums = x->sums + at * RM_SUMS;
     for (int i = 0; i < 4; i++, q += q_step) {
-        UNROLL for (int j = 0; j < 4; j++) {
-            const __m512 v = _mm512_loadu_ps(f + 64 * i + 16 * j);
-            const __m512i b = _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(v, inv));
-            _mm_storeu_si128((__m128i *)(void *)(q + 16 * j), _mm512_cvtepi32_epi8(b));
-        }
+        __m512i n[4];
+        UNROLL for (int j = 0; j < 4; j++) n[j] =
+            _mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(_mm512_loadu_ps(f + 64 * i + 16 * j), inv));
+        const __m512i bytes = to_bytes(n);
+        _mm512_storeu_si512(q, bytes);
         /* sums of 4 k, then of the four in each quarter: 16 k */
-        __m512i s =
-            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q));
+        __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
         s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
         s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
         const __m128i four = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(0x1111, s));
@@ -114,15 +165,20 @@ static void act_put(rm_acts *x, uint32_t row, uint32_t k_first, uint32_t k_count
     int8_t *q = rm_acts_q(x, row, k_first / 32);
     size_t at = rm_acts_block(x, row, k_first / 32);
     uint32_t k = 0;
-    for (; k + 64 <= k_count; k += 64, q += (size_t)n * 64, at += 2 * n) {
-        quantize32(x, q, at, _mm512_loadu_ps(f + k), _mm512_loadu_ps(f + k + 16));
-        quantize32(x, q + 32, at + n, _mm512_loadu_ps(f + k + 32), _mm512_loadu_ps(f + k + 48));
-    }
+    for (; k + 64 <= k_count; k += 64, q += (size_t)n * 64, at += 2 * n)
+        quantize64(x, q, at, n, f + k);
     if (k == k_count) return;
     float last[64] = {0};
     memcpy(last, f + k, (k_count - k) * sizeof *f);
-    quantize32(x, q, at, _mm512_loadu_ps(last), _mm512_loadu_ps(last + 16));
-    quantize32(x, q + 32, at + n, _mm512_loadu_ps(last + 32), _mm512_loadu_ps(last + 48));
+    quantize64(x, q, at, n, last);
+}
+
+static void out_row(float *out, const rm_out *y, uint32_t row, uint32_t strip_first,
+                    uint32_t strip_count) {
+    const size_t step = (size_t)rm_group_rows(y->row_count, row / RM_GROUP * RM_GROUP) * RM_LANES;
+    const float *at = rm_out_at(y, row, strip_first);
+    for (uint32_t s = 0; s < strip_count; s++, at += step, out += RM_LANES)
+        _mm512_storeu_ps(out, _mm512_loadu_ps(at));
 }
 
 INLINE __m512 rest16(__m512 f, float d, const int8_t *q) {
@@ -262,6 +318,7 @@ static bool all_finite(const float *x, size_t n) {
 
 void rm_kernels_init_avx512_rows(rm_kernels *t) {
     t->act_put = act_put;
+    t->out_row = out_row;
     t->act_rest = act_rest;
     t->rms_norm = rms_norm;
     t->swiglu = swiglu;
