@@ -347,12 +347,19 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     RM_TRY(choose_spill_dir(e, limits, err));
     rm_disk disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE;
     rm_rates rates = rm_rates_guess();
-    RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+    remat_limits rest = *limits;
+    if (disk == RM_DISK_NONE && rest.cold == REMAT_COLD_SPILL) {
+        rest.cold = REMAT_COLD_DROP;
+        if (start)
+            warn(e, "spill: there is no directory to spill to; what does not fit is computed "
+                    "again; name one");
+    }
+    RM_TRY(plan_with(out, e, &rest, disk, &rates, err));
     if (out->total_bytes == 0) return REMAT_OK;
     const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
     if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
         rates = rates_of(e);
-        RM_TRY(plan_with(out, e, limits, disk, &rates, err));
+        RM_TRY(plan_with(out, e, &rest, disk, &rates, err));
     }
     if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
     const rm_spill_shape shape = rm_setup_spill(&out->setup, &e->model);
@@ -361,7 +368,6 @@ static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits
     if (room == RM_SPILL_ROOM_ALL) return REMAT_OK;
     if (!whole) warn(e, why.message); /* else it is for hard times only */
     disk = room == RM_SPILL_ROOM_SOME ? RM_DISK_SMALL : RM_DISK_NONE;
-    remat_limits rest = *limits;
     if (disk == RM_DISK_NONE) rest.cold = REMAT_COLD_DROP;
     return plan_with(out, e, &rest, disk, &rates, err);
 }

@@ -192,7 +192,140 @@ static void a_disk_that_is_gone(void) {
     }
 }
 
+/* --- weights ---------------------------------------------------------------------------------- */
+
+/* A read of streamed weights, or of an embedding's row, that fails is done once more. */
+static void reads_of_weights(void) {
+    static const rm_io_fault kinds[] = {RM_IO_FAIL, RM_IO_SHORT, RM_IO_PART};
+    tiny_spec spec = *tiny_spec_architecture(5);
+    spec.seed = 3;
+    twins t;
+    if (!twins_open(&t, &spec, 2, CONTEXT, REMAT_KV_F16)) t_fail("%s", t.why);
+    for (uint32_t i = 0; i < (SANITIZED ? 6 : 60) && t.free != NULL; i++) {
+        run_config c = config(REMAT_COLD_DROP, GIVEN_MEMORY, i % 4, 40);
+        c.threads = 1 + i % 3;
+        c.setup.roomy = i / 3 % 2 == 0;
+        if (!twins_start(&t, &c)) break;
+        (void)twins_step(&t, (const uint32_t[TWINS]){100, 3, 0});
+        t.fault = kinds[i % 3];
+        t.fault_at = 1 + (i < 20 ? i : i * i / 20);
+        (void)twins_step(&t, (const uint32_t[TWINS]){i % 2 == 0 ? 1 : 90, 1, 0});
+        (void)twins_step(&t, (const uint32_t[TWINS]){1, 70, 0});
+        EXPECT(t.failed == 0 && t.warnings == 0);
+        if (t.why[0] != '\0') break;
+    }
+    if (t.why[0] != '\0') t_fail("%s", t.why);
+    twins_close(&t);
+}
+
+/* --- a cancel --------------------------------------------------------------------------------- */
+
+/* At any moment: what was on its way stays right, what was half done is done again. */
+static void canceled(const tiny_spec *spec, const run_config *c, uint32_t rounds) {
+    twins t;
+    uint32_t ended = 0;
+    if (!twins_open(&t, spec, 2, CONTEXT, REMAT_KV_F16)) t_fail("%s", t.why);
+    for (uint32_t i = 0; i < rounds && t.free != NULL && t.why[0] == '\0'; i++) {
+        if (!twins_start(&t, c)) break;
+        static const uint32_t steps[][TWINS] = {{300, 90}, {1, 0}, {100, 1}, {1, 1}, {20, 40}};
+        for (uint32_t k = 0; k < 10; k++) {
+            const uint32_t r = (uint32_t)(t_random() >> 40);
+            if (r % 5 == 0) twins_truncate(&t, 0, 40 + r / 8 % 200);
+            if (r % 3 != 0) t.cancel_at = 1 + r / 64 % 24;
+            (void)twins_step(&t, steps[k % 5]);
+            t.cancel_at = 0;
+        }
+        t.cancel_at = 1 + i % 9;
+        (void)twins_score(&t, 1, 200);
+        ended += t.canceled;
+    }
+    if (t.why[0] != '\0') t_fail("%s", t.why);
+    EXPECT(ended > rounds);
+    twins_close(&t);
+}
+
+static void canceled_at_any_moment(void) {
+    static const uint32_t chunks[] = {64, 16, 7};
+    const tiny_spec wide = wide_spec();
+    const tiny_spec *models[] = {&wide, tiny_spec_architecture(7)};
+    for (uint32_t i = 0; i < 18; i++) {
+        run_config c = config(i % 2 == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL, (given_rows)(i % 3),
+                              i % 4 == 0 ? 3 : 8, i % 5 * 7);
+        c.limits.chunk_rows = c.setup.rows == GIVEN_DISK ? 64 : chunks[i / 2 % 3];
+        c.limits.recompute = (remat_recompute)(i % 5);
+        if (c.setup.rows == GIVEN_CHUNK && c.limits.cold == REMAT_COLD_DROP)
+            c.setup.rows = GIVEN_MEMORY;
+        canceled(models[i / 3 % 2], &c, SANITIZED ? 1 : 6);
+    }
+}
+
+/* --- directories and limits ------------------------------------------------------------------- */
+
+/* A conversation in a budget that makes the engine spill, if it can. */
+static void converse(run_config c, const char *what, bool warned, bool again) {
+    const tiny_spec spec = wide_spec();
+    twins t;
+    if (!twins_open(&t, &spec, 2, CONTEXT, REMAT_KV_F16) || !twins_start(&t, &c)) {
+        t_fail("%s: %s", what, t.why);
+        twins_close(&t);
+        return;
+    }
+    (void)twins_step(&t, (const uint32_t[TWINS]){PROMPT, 100, 0});
+    (void)twins_step(&t, (const uint32_t[TWINS]){1, 0, 0});
+    (void)twins_step(&t, (const uint32_t[TWINS]){1, 90, 0});
+    twins_truncate(&t, 0, 200);
+    (void)twins_step(&t, (const uint32_t[TWINS]){100, 1, 0});
+    (void)twins_step(&t, (const uint32_t[TWINS]){1, 1, 0});
+    (void)twins_score(&t, 1, 350);
+    if (t.why[0] != '\0') t_fail("%s: %s", what, t.why);
+    EXPECT(t.warnings == (warned ? 1u : 0u));
+    const remat_stats s = twins_stats(&t);
+    printf("     %s: %u warnings, %" PRIu64 " KiB read back, %" PRIu64 " tokens again\n", what,
+           t.warnings, s.spill_read_bytes >> 10, s.recomputed_tokens);
+    EXPECT((s.recomputed_tokens > 0) == again);
+    twins_close(&t);
+}
+
+static run_config resident_64(void) {
+    run_config c = run_config_default(CONTEXT);
+    c.threads = 2;
+    c.limits.cold = REMAT_COLD_SPILL;
+    c.limits.resident_count = 64;
+    return c;
+}
+
+static void directories_that_do_not_work(void) {
+    char file[] = "/tmp/remat_no_dir_XXXXXX";
+    const int fd = mkstemp(file);
+    REQUIRE(fd >= 0);
+    run_config c = resident_64();
+    converse(c, "a directory", false, false);
+    c.limits.spill_dir = "/nonexistent/remat/spill";
+    converse(c, "no directory", true, true);
+    c.limits.spill_dir = file;
+    converse(c, "a file", true, true);
+    c.limits.spill_dir = "/proc";
+    converse(c, "a directory that takes no files", true, true);
+    c.limits.spill_dir = "";
+    converse(c, "no name", true, true);
+    close(fd);
+    unlink(file);
+}
+
+/* A limit that is reached in the middle: the rest is computed again. */
+static void a_limited_file(void) {
+    static const uint64_t limits_kib[] = {1, 100, 300, 600, 1200, 4000};
+    for (size_t i = 0; i < sizeof limits_kib / sizeof *limits_kib; i++) {
+        char what[64];
+        run_config c = resident_64();
+        snprintf(what, sizeof what, "%u KiB", (unsigned)limits_kib[i]);
+        c.limits.spill_bytes = limits_kib[i] << 10;
+        converse(c, what, limits_kib[i] < 1000, limits_kib[i] < 500);
+    }
+}
+
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(reads_of_pages), T(writes_of_pages), T(reads_of_hidden_rows),
-                  T(writes_of_hidden_rows), T(windows), T(a_disk_that_is_gone));
+                  T(writes_of_hidden_rows), T(windows), T(a_disk_that_is_gone), T(reads_of_weights),
+                  T(canceled_at_any_moment), T(directories_that_do_not_work), T(a_limited_file));
 }

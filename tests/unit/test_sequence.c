@@ -1,6 +1,7 @@
 /*
  * test_sequence.c: who keeps a cache. Counts, intervals, pages of the pool and rows run, as tokens
- * are appended, dropped, recomputed and given back. (That the numbers stay the same is same/'s.)
+ * are appended, dropped, recomputed, spilled and given back. (That the numbers stay the same is
+ * same/'s.)
  */
 #include "engine_fixture.h"
 #include "harness.h"
@@ -20,19 +21,26 @@ typedef struct bench {
     remat_error err;
 } bench;
 
-static bool open_bench(bench *b, uint32_t sequences, uint32_t resident) {
+static bool open_with(bench *b, uint32_t sequences, const run_config *how) {
     const tiny_spec spec = tiny_spec_default();
     if (fd < 0) fd = tiny_model_open(path, &spec);
     tiny_tokens(tokens, CONTEXT, spec.vocabulary, 1);
     *b = (bench){0};
-    run_config c = run_config_default(CONTEXT);
+    run_config c = *how;
     c.limits.sequence_count = sequences;
-    c.limits.resident_count = resident;
     if (engine_start(&b->e, path, &c, &b->err) != REMAT_OK) return false;
     for (uint32_t i = 0; i < sequences; i++) {
         if (remat_sequence_open(&b->s[i], b->e, &b->err) != REMAT_OK) return false;
     }
     return true;
+}
+
+/* resident: tokens that stay; the others are dropped. */
+static bool open_bench(bench *b, uint32_t sequences, uint32_t resident) {
+    run_config c = run_config_default(CONTEXT);
+    c.limits.resident_count = resident;
+    c.limits.cold = REMAT_COLD_DROP;
+    return open_with(b, sequences, &c);
 }
 
 static int append(bench *b, int i, uint32_t count) {
@@ -51,35 +59,48 @@ static uint64_t pages_held(const bench *b) {
     return b->e->cache.pool.taken;
 }
 
+typedef struct interval {
+    uint32_t first, last, layer_first, layer_last;
+    char state[12];
+} interval;
+
 typedef struct intervals {
-    uint32_t count, first[4], last[4], layer_last;
-    bool resident[4];
+    uint32_t count;
+    interval at[16];
 } intervals;
 
 static void note(void *user, uint32_t first, uint32_t last, const char *state, uint32_t layer_first,
                  uint32_t layer_last) {
     intervals *v = user;
-    if (v->count == 4) return;
-    EXPECT(layer_first == 0);
-    v->layer_last = layer_last;
-    v->first[v->count] = first;
-    v->last[v->count] = last;
-    v->resident[v->count++] = strcmp(state, "resident") == 0;
+    EXPECT(first <= last && layer_first <= layer_last && v->count < 16);
+    if (v->count == 16) return;
+    v->at[v->count] = (interval){first, last, layer_first, layer_last, ""};
+    snprintf(v->at[v->count++].state, sizeof v->at->state, "%s", state);
+}
+
+/* "0-63 dropped 0-2; 64-99 resident 0-2": tokens, state, layers. */
+static void check_text(const remat_sequence *s, const char *right) {
+    char text[512] = "";
+    intervals v = {0};
+    remat_each_interval(s, note, &v);
+    for (uint32_t i = 0, n = 0; i < v.count; i++)
+        n += (uint32_t)snprintf(text + n, sizeof text - n, "%s%u-%u %s %u-%u", i > 0 ? "; " : "",
+                                v.at[i].first, v.at[i].last, v.at[i].state, v.at[i].layer_first,
+                                v.at[i].layer_last);
+    if (strcmp(text, right) != 0) t_fail("intervals are %s, not %s", text, right);
 }
 
 /* dropped tokens, then cached ones; their sum is the count. */
 static void check_intervals(const remat_sequence *s, uint32_t dropped, uint32_t cached) {
-    intervals v = {0};
-    remat_each_interval(s, note, &v);
-    uint32_t i = 0;
-    EXPECT_EQ_U64(v.count, (uint32_t)(dropped > 0) + (uint32_t)(cached > 0));
-    if (dropped > 0) {
-        EXPECT(!v.resident[i] && v.first[i] == 0 && v.last[i] == dropped - 1);
-        i++;
-    }
+    char text[128] = "";
+    int n = 0;
+    if (dropped > 0)
+        n = snprintf(text, sizeof text, "0-%u dropped 0-%d%s", dropped - 1, LAYERS - 1,
+                     cached > 0 ? "; " : "");
     if (cached > 0)
-        EXPECT(v.resident[i] && v.first[i] == dropped && v.last[i] == dropped + cached - 1);
-    if (v.count > 0) EXPECT_EQ_U64(v.layer_last, LAYERS - 1);
+        snprintf(text + n, sizeof text - (size_t)n, "%u-%u resident 0-%d", dropped,
+                 dropped + cached - 1, LAYERS - 1);
+    check_text(s, text);
 }
 
 static void all_stays_cached(void) {
@@ -138,6 +159,61 @@ static void nothing_stays_cached(void) {
     EXPECT_EQ_U64(pages_held(&b), 0);
     EXPECT(b.e->cache.pool.high_water <= 2); /* one layer's pages at a time */
     remat_close(&b.e);
+}
+
+/* The same with a disk: nothing runs again, and what is not in memory is in the file. */
+static void a_limit_spills_the_first_pages(void) {
+    bench b;
+    run_config c = run_config_default(CONTEXT);
+    c.limits.resident_count = 130;
+    c.limits.cold = REMAT_COLD_SPILL;
+    REQUIRE(open_with(&b, 1, &c));
+    EXPECT(append(&b, 0, 128) == REMAT_OK);
+    check_text(b.s[0], "0-127 resident 0-2");
+    EXPECT_EQ_U64(stats_of(&b).spill_written_bytes, 0);
+    EXPECT(append(&b, 0, 1) == REMAT_OK);
+    check_text(b.s[0], "0-63 spilled 0-2; 64-128 resident 0-2");
+    EXPECT_EQ_U64(stats_of(&b).kv_spilled_bytes, LAYERS * b.e->cache.page_bytes);
+    EXPECT_EQ_U64(stats_of(&b).kv_resident_bytes, 2 * LAYERS * b.e->cache.page_bytes);
+    EXPECT(append(&b, 0, 200) == REMAT_OK);
+    check_text(b.s[0], "0-255 spilled 0-2; 256-328 resident 0-2");
+    EXPECT(append(&b, 0, 1) == REMAT_OK);
+    EXPECT(stats_of(&b).spill_read_bytes >= 4 * LAYERS * b.e->cache.page_bytes);
+    EXPECT_EQ_U64(stats_of(&b).recomputed_tokens, 0);
+    EXPECT_EQ_U64(stats_of(&b).dropped_tokens, 0);
+    EXPECT_EQ_U64(stats_of(&b).row_count, 330);
+    remat_sequence_truncate(b.s[0], 100); /* what is left is in the file, until the next step */
+    check_text(b.s[0], "0-99 spilled 0-2");
+    EXPECT_EQ_U64(stats_of(&b).kv_spilled_bytes, 2 * LAYERS * b.e->cache.page_bytes);
+    EXPECT(append(&b, 0, 1) == REMAT_OK);
+    check_text(b.s[0], "0-100 resident 0-2");
+    remat_sequence_close(&b.s[0]);
+    EXPECT_EQ_U64(stats_of(&b).kv_spilled_bytes + stats_of(&b).kv_resident_bytes, 0);
+    remat_close(&b.e);
+}
+
+/* By layer: the lowest ones of all columns go first; by block: the oldest columns. */
+static void what_goes_first(void) {
+    static const struct {
+        remat_recompute how;
+        const char *right;
+    } cases[] = {
+        {REMAT_RECOMPUTE_BLOCK, "0-63 dropped 0-2; 64-199 resident 0-2"},
+        {REMAT_RECOMPUTE_LAYER, "0-191 dropped 0-1; 0-191 resident 2-2; 192-199 resident 0-2"},
+        {REMAT_RECOMPUTE_FULL, "0-199 dropped 0-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench b;
+        run_config c = run_config_default(CONTEXT);
+        c.limits.cold = REMAT_COLD_DROP;
+        c.limits.recompute = cases[i].how;
+        c.setup = (given_setup){.given = true, .rows = GIVEN_MEMORY, .units = 8};
+        c.setup.more_pages = 4; /* 7 columns may pass: 11 pages, and 12 would be all of it */
+        REQUIRE(open_with(&b, 1, &c));
+        EXPECT(append(&b, 0, 200) == REMAT_OK);
+        check_text(b.s[0], cases[i].right);
+        remat_close(&b.e);
+    }
 }
 
 /* Scoring leaves a sequence empty, and its pages free. */
@@ -217,6 +293,7 @@ static void generation_says_why_it_ended(void) {
 
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(all_stays_cached), T(a_limit_drops_the_first_pages),
-                  T(nothing_stays_cached), T(scoring_keeps_nothing), T(sequences_are_apart),
+                  T(nothing_stays_cached), T(a_limit_spills_the_first_pages), T(what_goes_first),
+                  T(scoring_keeps_nothing), T(sequences_are_apart),
                   T(generation_says_why_it_ended));
 }
