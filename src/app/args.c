@@ -117,7 +117,7 @@ static const app_option options[] = {
      ENGINE | APP_PLAN | RARE | ENV,
      TEXT,
      AT(cold),
-     "auto|spill|drop",
+     "auto|spill|drop|inputs|checkpoint",
      "cache that does not fit: to disk, or computed again"},
     {{"--recompute"},
      ENGINE | APP_PLAN | RARE | ENV,
@@ -448,7 +448,7 @@ static int word_of(int *out, const char *name, const char *text, const char *con
 
 /* How the cache and the weights use memory and disk. */
 static int memory_limits(remat_limits *out, const app_args *args, remat_error *err) {
-    static const char *const cold[] = {"auto", "spill", "drop", NULL};
+    static const char *const cold[] = {"auto", "spill", "drop", "inputs", "checkpoint", NULL};
     static const char *const recompute[] = {"auto", "full", "block", "layer", "selective", NULL};
     static const char *const weights[] = {"auto", "resident", "stream", NULL};
     int word;

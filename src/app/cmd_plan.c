@@ -9,7 +9,8 @@ static double mib(uint64_t bytes) {
 }
 
 static const char *cold_name(const remat_plan *plan) {
-    return plan->cold == REMAT_COLD_SPILL ? "spill" : "drop";
+    static const char *const names[] = {"auto", "spill", "drop", "inputs", "checkpoint"};
+    return names[plan->cold];
 }
 
 static void print_text(const remat_plan *plan, const remat_limits *limits) {

@@ -59,6 +59,7 @@ void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s)
     rm_json_u64(j, "resident_bytes", st.kv_resident_bytes);
     rm_json_u64(j, "packed_bytes", 0);
     rm_json_u64(j, "spilled_bytes", st.kv_spilled_bytes);
+    rm_json_u64(j, "kept_bytes", st.kept_bytes);
     rm_json_u64(j, "dropped_tokens", st.dropped_tokens);
     rm_json_u64(j, "recomputed_tokens", st.recomputed_tokens);
     rm_json_u64(j, "spill_read_bytes", st.spill_read_bytes);

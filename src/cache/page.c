@@ -59,7 +59,8 @@ bool rm_cache_in_pool(const rm_cache *c, uint32_t sequence, uint32_t layer, uint
 
 bool rm_cache_known(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column) {
     const uint64_t page = rm_cache_index(c, sequence, layer, column);
-    return in_pool(c, c->table[page]) || in_file(c, page);
+    return in_pool(c, c->table[page]) || in_file(c, page) ||
+           (c->inputs != NULL && rm_kept_at(c->inputs, page) != NULL);
 }
 
 bool rm_cache_spilled(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column) {
@@ -180,6 +181,7 @@ void rm_cache_drop_page(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t
     rm_cache_settle_pages(c, page, 1);
     rm_cache_release(c, sequence, layer, column);
     if (in_file(c, page)) rm_spill_forget(c->spill, RM_SPILL_PAGES, page, 1);
+    if (c->inputs != NULL) rm_kept_give(c->inputs, page);
 }
 
 void rm_cache_drop(rm_cache *c, uint32_t sequence, uint32_t first, uint32_t last) {
@@ -187,8 +189,10 @@ void rm_cache_drop(rm_cache *c, uint32_t sequence, uint32_t first, uint32_t last
     for (uint32_t layer = 0; layer < c->shape.layer_count; layer++) {
         const uint64_t page = rm_cache_index(c, sequence, layer, first);
         rm_cache_settle_pages(c, page, last - first);
-        for (uint32_t column = first; column < last; column++)
+        for (uint32_t column = first; column < last; column++) {
             rm_cache_release(c, sequence, layer, column);
+            if (c->inputs != NULL) rm_kept_give(c->inputs, page + (column - first));
+        }
         if (c->spill != NULL) rm_spill_forget(c->spill, RM_SPILL_PAGES, page, last - first);
     }
 }

@@ -12,6 +12,7 @@
  *     in the pool   equal blocks; may be written to
  *     spilled       in a slot of the spill file; a page may be in both places (it is CLEAN then)
  *     staged        a copy of a spilled page in a slot of the stage, to be read by attention
+ *     inputs        not there, but what K and V are products of is (kept.h)
  *     dropped       nowhere: its tokens are computed again
  *
  * The cache knows no model and no policy: who goes where is the engine's decision
@@ -20,7 +21,7 @@
 #ifndef RM_CACHE_PAGE_H
 #define RM_CACHE_PAGE_H
 
-#include "base/pool.h"
+#include "cache/kept.h"
 #include "cache/spill.h"
 #include "kernels/attn.h"
 
@@ -71,6 +72,7 @@ typedef struct rm_cache {
     int32_t *table;  /* [sequence][layer][column]: a block, pool.count + a slot of the stage, or
                      * RM_POOL_NONE */
     rm_spill *spill; /* NULL: there is none */
+    rm_kept *inputs; /* by place in the table; NULL: none are kept */
     rm_page_write *writes;
     uint32_t oldest_write;
     rm_stage stage;
@@ -92,7 +94,7 @@ void rm_cache_start(rm_cache *c, rm_spill *spill);
 /* The page, in the pool or staged; NULL when it is neither. */
 void *rm_cache_page(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
 
-/* Whether it is in the pool; whether it is there or can be read back. */
+/* Whether it is in the pool; whether it is there, can be read back, or be made from its inputs. */
 bool rm_cache_in_pool(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
 bool rm_cache_known(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
 bool rm_cache_spilled(const rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
@@ -112,7 +114,7 @@ bool rm_cache_save(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t colu
 /* Gives the page's block back, if it is in the pool: at once, or when its copy has been written. */
 void rm_cache_release(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
 
-/* Gives back the block and the copy. */
+/* Gives back the block, the copy and the inputs. */
 void rm_cache_drop_page(rm_cache *c, uint32_t sequence, uint32_t layer, uint32_t column);
 
 /* The same for all layers of columns first .. last - 1. */

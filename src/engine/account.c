@@ -27,7 +27,8 @@ int remat_sequence_open(remat_sequence **out, remat_engine *e, remat_error *err)
 void remat_sequence_close(remat_sequence **s) {
     if (s == NULL || *s == NULL) return;
     remat_sequence *q = *s;
-    rm_cache_drop(&q->engine->cache, q->index, 0, q->engine->setup.column_count);
+    q->count = 0;
+    rm_sequence_empty(q);
     q->open = false;
     *s = NULL;
 }
@@ -51,13 +52,18 @@ int remat_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,
 
 /* --- where the tokens are --------------------------------------------------------------------- */
 
-typedef enum state { RESIDENT, SPILLED, DROPPED, UNSEEN } state;
+typedef enum state { RESIDENT, SPILLED, INPUTS, CHECKPOINTED, DROPPED, UNSEEN } state;
 
 static state state_of(const remat_sequence *s, uint32_t layer, uint32_t column) {
     const rm_cache *c = &s->engine->cache;
     if (column < rm_first_column(&s->engine->model.layers[layer], s->count)) return UNSEEN;
     if (rm_cache_in_pool(c, s->index, layer, column)) return RESIDENT;
-    return rm_cache_known(c, s->index, layer, column) ? SPILLED : DROPPED;
+    if (rm_cache_spilled(c, s->index, layer, column)) return SPILLED;
+    if (rm_cache_known(c, s->index, layer, column)) return INPUTS;
+    const rm_route *r = &s->engine->route;
+    const bool kept = r->checkpoints != NULL && layer >= r->checkpoint_layer &&
+                      rm_kept_at(r->checkpoints, rm_checkpoint_place(c, s->index, column)) != NULL;
+    return kept ? CHECKPOINTED : DROPPED;
 }
 
 /* Layers from `layer` on that are in the state of `layer`; where it is UNSEEN, that is no state: the
@@ -83,7 +89,7 @@ static bool columns_equal(const remat_sequence *s, uint32_t a, uint32_t b) {
 }
 
 void remat_each_interval(const remat_sequence *s, remat_interval_fn *fn, void *user) {
-    static const char *const names[] = {"resident", "spilled", "dropped"};
+    static const char *const names[] = {"resident", "spilled", "inputs", "checkpointed", "dropped"};
     const uint32_t layers = s->engine->model.shape.layer_count;
     const uint32_t columns = (s->count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
     for (uint32_t c = 0, end; c < columns; c = end) {
@@ -132,6 +138,7 @@ void remat_stats_get(remat_stats *out, const remat_engine *e) {
     out->grown_count = e->allowance.grown;
     out->kv_resident_bytes = rm_cache_pool_bytes(&e->cache);
     out->kv_spilled_bytes = rm_cache_file_bytes(&e->cache);
+    out->kept_bytes = e->sweep.kept.pool.taken * e->sweep.kept.pool.block_bytes;
     out->spill_read_bytes = e->spill.read_bytes;
     out->spill_written_bytes = e->spill.written_bytes;
     out->weight_read_bytes = atomic_load(&e->stream.read_bytes);

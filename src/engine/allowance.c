@@ -63,7 +63,7 @@ void rm_allowance_end(remat_engine *e) {
 
 void rm_allowance_in_sweep(remat_engine *e) {
     const rm_allowance *a = &e->allowance;
-    if (a->steps == NULL || e->cache.spill == NULL || !e->sweep.spill_cold) return;
+    if (a->steps == NULL || e->cache.spill == NULL || e->setup.cold != REMAT_COLD_SPILL) return;
     if (!look(e) || a->pages >= e->page_limit) return;
     /* It can only fail where there is no spill file. */
     (void)rm_policy_make_room(e, a->steps, a->step_count, a->healing, NULL);

@@ -14,9 +14,10 @@ bool rm_sweep_take(const rm_sweep *s, rm_pieces *out, rm_cursor *at) {
             at->run++;
             continue;
         }
-        const bool rest = at->layer < r->leave;
-        if (out->count > 0 && rest != out->rest) break;
+        const bool rest = at->layer < r->leave, enters = at->layer == r->enter;
+        if (out->count > 0 && (rest != out->rest || enters != out->enters)) break;
         out->rest = rest;
+        out->enters = enters;
         uint32_t n = r->count - at->row;
         if (s->rows.spilled) { /* whole runs: one slot each */
             if (out->count == s->rows.buffer_runs) break;

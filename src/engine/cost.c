@@ -75,12 +75,17 @@ static double efficiency(double rows) {
     return rows / (rows + 12);
 }
 
-/* Dropped columns: a cold one takes a page while a layer is in work. */
+/* Columns that run again for a token. While a layer is in work, a dropped one takes a page of it. */
 static double dropped_columns(const rm_setup *s, const sizes *z) {
-    if (s->cold == REMAT_COLD_SPILL || s->page_count >= z->seen) return 0;
+    if (s->page_count >= z->seen) return 0;
+    const double cold = larger(0, z->seen - z->resident_pages) / z->layers;
+    if (s->cold == REMAT_COLD_SPILL)
+        return cold < (double)s->drop_columns * s->sequence_count
+                   ? cold
+                   : (double)s->drop_columns * s->sequence_count;
+    if (s->recompute == REMAT_RECOMPUTE_FULL) return z->columns;
     const double hot = larger(0, (z->resident_pages - z->columns) / (z->layers - 1 + 1e-9));
-    const double cold = z->columns - hot;
-    return s->recompute == REMAT_RECOMPUTE_FULL ? z->columns : larger(0, cold);
+    return larger(0, z->columns - hot);
 }
 
 static double rows_s(const sizes *z, const rm_rates *r, double rows, double chunk, double past) {
@@ -111,11 +116,15 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
     const double n = (double)s->context_count * s->sequence_count, chunk = s->chunk_rows;
     const double sweeps = s->row_max > 0 ? larger(1, n / s->row_max) : 1;
     const double disk = larger(r->disk_read_s, 1e6) * ring_share((double)s->raw_bytes);
-    const double spill = larger(r->spill_read_s, 1e6) *
-                         ring_share((double)s->stage_count * z.page_bytes);
+    const double spill =
+        larger(r->spill_read_s, 1e6) * ring_share((double)s->stage_count * z.page_bytes);
     const double write = larger(r->disk_write_s, 1e6);
     const double stream_s = z.streamed_raw / disk, pack_s = z.streamed_raw / r->pack_s;
-    const double missing = larger(0, z.seen - z.resident_pages);
+    const double again = dropped_columns(s, &z) * RM_PAGE_TOKENS;
+    /* Pages that come back from disk, or from their inputs. */
+    const double missing =
+        larger(0, z.seen - z.resident_pages -
+                      (s->cold == REMAT_COLD_SPILL ? again / RM_PAGE_TOKENS * z.layers : 0));
     /* Hidden rows come in requests of a chunk. */
     const double hidden = s->row_max > 0 ? 0 : (double)m->shape.dim * sizeof(float);
     rm_cost c;
@@ -125,10 +134,19 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / write;
     c.prefill_s = beside(cpu, io);
 
-    const double again = dropped_columns(s, &z) * RM_PAGE_TOKENS;
-    cpu = z.weights / r->weights_s + z.seen * z.page_bytes / r->pages_s + pack_s +
-          rows_s(&z, r, again, chunk, again / 2);
-    io = stream_s + again * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
+    double again_s = rows_s(&z, r, again, chunk, again / 2);
+    if (s->cold == REMAT_COLD_CHECKPOINT) again_s *= 1 - s->checkpoint_layer / z.layers;
+    if (s->cold == REMAT_COLD_INPUTS) {
+        const double kv = (double)m->shape.kv_head_count * m->shape.head_dim;
+        const double share = missing > s->kept_count ? s->kept_count / missing : 1;
+        const double product =
+            4.0 * m->shape.dim * kv * RM_PAGE_TOKENS; /* fine: two rows for one */
+        again_s = again_s * (1 - share) +
+                  share * missing * product / r->products_s / efficiency(RM_PAGE_TOKENS);
+    }
+    cpu = z.weights / r->weights_s + z.seen * z.page_bytes / r->pages_s + pack_s + again_s;
+    io =
+        stream_s + again * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / spill;
     c.token_s = beside(cpu, io);
     return c;

@@ -80,6 +80,9 @@ void rm_engine_text_return(remat_engine *e);
 /* Tells the caller of the first trouble with the spill file, once. */
 void rm_engine_warn_spill(remat_engine *e);
 
+/* Gives up all pages behind the sequence's tokens, and what is kept in their place. */
+void rm_sequence_empty(remat_sequence *s);
+
 /* Everything that remat_start() takes, carved in the order of use. */
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);
 

@@ -112,6 +112,22 @@ static void query_row(const rm_pass *p, uint32_t row, const rm_scratch_thread *t
     }
 }
 
+/* Leaves the row's inputs of K and V in the block of its page, if it has one. */
+static void keep_inputs(const rm_pass *p, uint32_t row, uint32_t sequence) {
+    const uint32_t position = p->job->chunk->position[row];
+    const uint64_t place =
+        rm_cache_index(p->job->cache, sequence, p->job->layer, position / RM_PAGE_TOKENS);
+    void *block = rm_kept_at(p->job->inputs, place);
+    if (block == NULL) return;
+    rm_inputs kept = rm_kept_inputs(block, p->weights, p->job->model->shape.dim);
+    for (int i = 0; i < RM_INPUT_COUNT; i++) {
+        const uint32_t each = rm_input_rows((rm_input_kind)i);
+        for (uint32_t k = 0; (kept.mask >> i & 1) && k < each; k++)
+            rm_acts_copy_row(&kept.kind[i], each * (position % RM_PAGE_TOKENS) + k, &p->in.kind[i],
+                             each * row + k);
+    }
+}
+
 static uint32_t sequence_of(const rm_chunk *c, uint32_t row) {
     const rm_segment *g = c->segments;
     while (row >= g->first + g->count)
@@ -129,7 +145,9 @@ static void head_rows(void *user, uint32_t item, uint32_t thread) {
     for (uint32_t r = first; r < first + n; r++) {
         p->job->kernels->rope_angles(t->cos, t->sin, rope->frequency, s->rope_dim / 2,
                                      p->job->chunk->position[r], rope->scale);
-        key_row(p, r, sequence_of(p->job->chunk, r), t);
+        const uint32_t sequence = sequence_of(p->job->chunk, r);
+        key_row(p, r, sequence, t);
+        if (p->keep) keep_inputs(p, r, sequence);
         if (p->rest) query_row(p, r, t);
     }
 }
@@ -155,6 +173,46 @@ static void project(rm_pass *p) {
     rm_pass_rows(p, attn_norm_rows);
     rm_products_run(p->job->kernels, p->job->threads, w, &p->in, products, count);
     rm_pass_rows(p, head_rows);
+}
+
+uint64_t rm_kept_inputs_bytes(const rm_model *m) {
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < m->shape.layer_count; l++) {
+        const unsigned mask =
+            rm_input_bit(&m->layers[l].wk, true) | rm_input_bit(&m->layers[l].wv, true);
+        uint64_t bytes = 0;
+        for (int i = 0; i < RM_INPUT_COUNT; i++) {
+            if (mask >> i & 1)
+                bytes += rm_input_bytes((rm_input_kind)i, RM_PAGE_TOKENS, m->shape.dim);
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+rm_inputs rm_kept_inputs(void *block, const rm_layer *y, uint32_t dim) {
+    rm_inputs in = {.mask = rm_input_bit(&y->wk, true) | rm_input_bit(&y->wv, true)};
+    uint8_t *at = block;
+    for (int i = 0; i < RM_INPUT_COUNT; i++) {
+        if (!(in.mask >> i & 1)) continue;
+        in.kind[i] = rm_input_view(at, (rm_input_kind)i, RM_PAGE_TOKENS, dim);
+        at += rm_input_bytes((rm_input_kind)i, RM_PAGE_TOKENS, dim);
+    }
+    return in;
+}
+
+/* Products of the whole block, since its rows lie in groups of all of it; those of tokens that are
+ * not there yet are not looked at. */
+void rm_layer_rebuild(const rm_layer_job *job, void *block) {
+    rm_pass p = {.job = job, .weights = &job->model->layers[job->layer]};
+    float *at = job->work->heads;
+    RM_ASSERT(job->work->chunk_rows >= RM_PAGE_TOKENS);
+    p.in = rm_kept_inputs(block, p.weights, job->model->shape.dim);
+    p.k = rm_product_make(&p.weights->wk, true, RM_PAGE_TOKENS, &at);
+    p.v = rm_product_make(&p.weights->wv, true, RM_PAGE_TOKENS, &at);
+    const rm_product products[] = {p.k, p.v};
+    rm_products_run(job->kernels, job->threads, job->work, &p.in, products, 2);
+    rm_pass_rows(&p, head_rows);
 }
 
 /* --- attention's output, wo, the first residual --------------------------------------------- */
@@ -200,7 +258,10 @@ static bool attend(rm_pass *p) {
 }
 
 bool rm_layer_run(const rm_layer_job *job, bool rest) {
-    rm_pass p = {.job = job, .weights = &job->model->layers[job->layer], .rest = rest};
+    rm_pass p = {.job = job,
+                 .weights = &job->model->layers[job->layer],
+                 .rest = rest,
+                 .keep = job->inputs != NULL};
     RM_ASSERT(job->chunk->row_count > 0 && job->chunk->row_count <= job->work->chunk_rows);
     project(&p);
     if (!rest) return true;

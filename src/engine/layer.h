@@ -38,6 +38,7 @@ typedef struct rm_layer_job {
     float *hidden; /* rows of shape.dim floats */
     uint32_t layer;
     const rm_chunk *chunk;
+    rm_kept *inputs; /* by place in the cache's table: rows leave a copy where there is a block */
     void (*read_ahead)(void *user); /* the stage has room: see rm_sweep_read_ahead() */
     void *read_user;
 } rm_layer_job;
@@ -45,6 +46,13 @@ typedef struct rm_layer_job {
 /* rest: the whole layer, else keys only. The rows' own pages are in the pool; those before them in
  * memory or in the spill file. False: one of these was lost. */
 bool rm_layer_run(const rm_layer_job *job, bool rest);
+
+/* Inputs of K and V of a layer for 64 tokens, in a block of rm_kept (engine/kept.c). */
+uint64_t rm_kept_inputs_bytes(const rm_model *m);
+rm_inputs rm_kept_inputs(void *block, const rm_layer *y, uint32_t dim);
+
+/* Makes K and V of the job's chunk again from them: rows of one column, from its first on. */
+void rm_layer_rebuild(const rm_layer_job *job, void *block);
 
 /* Work shared with the ends of the model (sweep.c). */
 

@@ -12,7 +12,7 @@ typedef struct rm_pass {
     const rm_layer *weights;
     rm_inputs in, mid;
     rm_product q, k, v, out; /* their results are tiles */
-    bool rest;
+    bool rest, keep;         /* all of the layer; leaves inputs of K and V where they are wanted */
 } rm_pass;
 
 /* Runs fn over the rows of the chunk: items of 16 rows, of single rows when there are few. */

@@ -34,8 +34,9 @@ typedef struct planner {
     const remat_limits *limits;
     const rm_rates *rates;
     rm_disk disk;
-    uint64_t base_bytes; /* program, and what is carved already */
-    rm_setup common;     /* what all setups share */
+    uint64_t base_bytes;   /* program, and what is carved already */
+    uint32_t keep_columns; /* that have room in the pool in any case */
+    rm_setup common;       /* what all setups share */
 } planner;
 
 uint32_t rm_plan_unit(const rm_model *m, uint32_t index) {
@@ -100,6 +101,13 @@ rm_spill_shape rm_setup_spill(const rm_setup *s, const rm_model *m) {
     return shape;
 }
 
+uint64_t rm_setup_kept(uint64_t *block_bytes, const rm_setup *s, const rm_model *m) {
+    const rm_cache_shape cache = rm_setup_cache(s, m);
+    const bool inputs = s->cold == REMAT_COLD_INPUTS;
+    *block_bytes = inputs ? rm_kept_inputs_bytes(m) : rm_rows_slot_bytes(m->shape.dim);
+    return inputs ? rm_cache_entries(&cache) : (uint64_t)s->sequence_count * s->column_count;
+}
+
 /* What a setup takes in all; *l is left with its accounts. */
 static int measure(uint64_t *out, rm_ledger *l, const planner *p, const rm_setup *setup,
                    remat_error *err) {
@@ -132,7 +140,7 @@ static uint32_t resident_columns(const rm_setup *s) {
 static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     const rm_model *m = &p->engine->model;
     const uint64_t rows = (uint64_t)p->common.sequence_count * p->common.context_count;
-    const uint32_t hot = c->whole ? resident_columns(&p->common) : 0;
+    const uint32_t hot = c->whole ? resident_columns(&p->common) : p->keep_columns;
     const bool all_hot = hot == p->common.column_count;
     const bool spill = (!all_hot || p->common.elastic) && c->cold == REMAT_COLD_SPILL;
     rm_setup s = p->common;
@@ -144,8 +152,16 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     /* Tokens that run again need their rows in one sweep with those that made them. */
     if (c->rows == ROWS_CHUNK && !all_hot && (!spill || p->disk != RM_DISK_WHOLE)) return false;
     s.chunk_rows = c->chunk;
-    s.cold = spill ? REMAT_COLD_SPILL : REMAT_COLD_DROP;
+    s.cold = spill || c->cold != REMAT_COLD_SPILL ? c->cold : REMAT_COLD_DROP;
     s.page_count = (uint32_t)pages(p, hot, c->chunk, spill && p->disk == RM_DISK_WHOLE);
+    if (c->cold == REMAT_COLD_INPUTS && c->chunk < RM_PAGE_TOKENS) return false;
+    if (c->cold == REMAT_COLD_CHECKPOINT) {
+        /* Half of the layers stay as pages, or an eighth. */
+        s.checkpoint_layer = 1 + m->shape.layer_count / (c->tight ? 8 : 2);
+        if (s.checkpoint_layer >= m->shape.layer_count) return false;
+        s.kept_count = s.sequence_count * s.column_count;
+        s.page_count += s.sequence_count * s.column_count * s.checkpoint_layer;
+    }
     if (spill) {
         const uint32_t band = least(s.column_count, RM_SPAN_PAGES);
         s.stage_count = c->tight ? 2 * band : RM_STAGE_READS;
@@ -194,12 +210,26 @@ static void add_pages(rm_setup *s, uint64_t *left, const planner *p) {
     *left -= more * page;
 }
 
+/* Blocks for the inputs of all pages that could be cold, as far as there is room. */
+static void add_inputs(rm_setup *s, uint64_t *left, const planner *p) {
+    uint64_t bytes;
+    const uint64_t places = rm_setup_kept(&bytes, s, &p->engine->model);
+    const uint64_t table = places * sizeof(int32_t) + 4096 + 64;
+    if (s->cold != REMAT_COLD_INPUTS || *left < table) return;
+    uint64_t count = (*left - table) / (bytes + 64 + sizeof(int32_t));
+    if (count > places) count = places;
+    if (count == 0) return;
+    s->kept_count = (uint32_t)count;
+    *left -= table + count * (bytes + 64 + sizeof(int32_t));
+}
+
 /* Hands out what the budget leaves, to weights and pages in one order or the other. */
 static void fill(rm_setup *s, uint64_t left, const planner *p, bool weights_first) {
     const uint64_t slack = 16 * 64; /* sections are rounded up to 64 bytes */
     left = left > slack ? left - slack : 0;
     if (weights_first) add_units(s, &left, p);
-    if (s->stage_count > 0 || s->cold == REMAT_COLD_DROP) add_pages(s, &left, p);
+    add_inputs(s, &left, p);
+    if (s->stage_count > 0 || s->cold != REMAT_COLD_SPILL) add_pages(s, &left, p);
     if (!weights_first) add_units(s, &left, p);
 }
 
@@ -249,25 +279,28 @@ static bool allowed(const planner *p, const candidate *c) {
         return false;
     /* Nothing leaves a whole cache, but for hard times. */
     const bool leaves = p->common.elastic && p->disk == RM_DISK_WHOLE;
-    if (c->whole && !leaves) return c->cold == REMAT_COLD_DROP;
+    if (c->whole && (!leaves || c->cold > REMAT_COLD_DROP)) return c->cold == REMAT_COLD_DROP;
     if (c->whole && c->cold == REMAT_COLD_DROP) return l->cold != REMAT_COLD_SPILL;
     if (drop) return c->cold == REMAT_COLD_DROP;
-    return l->cold == REMAT_COLD_AUTO || c->cold == l->cold;
+    if (l->cold != REMAT_COLD_AUTO) return c->cold == l->cold;
+    return c->cold != REMAT_COLD_CHECKPOINT; /* dropping the lowest layers costs less */
 }
 
 /* Calls for every candidate that the limits allow; returns false at the end. */
 static bool next_candidate(candidate *c, uint32_t *index, const planner *p) {
     const uint32_t forced = p->limits->chunk_rows;
+    static const remat_cold colds[] = {REMAT_COLD_DROP, REMAT_COLD_SPILL, REMAT_COLD_INPUTS,
+                                       REMAT_COLD_CHECKPOINT};
     const uint32_t sizes = forced > 0 ? 1 : CHUNK_COUNT;
-    for (; *index < sizes * 2 * 2 * 2 * 2 * ROWS_KINDS; ++*index) {
+    for (; *index < sizes * 2 * 2 * 2 * 4 * ROWS_KINDS; ++*index) {
         uint32_t i = *index;
         c->chunk = forced > 0 ? forced : chunks[i % sizes];
         i /= sizes;
         c->stream = i % 2 == 1;
         c->whole = i / 2 % 2 == 0;
         c->tight = i / 4 % 2 == 1;
-        c->cold = i / 8 % 2 == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
-        c->rows = (rows_kind)(i / 16);
+        c->cold = colds[i / 8 % 4];
+        c->rows = (rows_kind)(i / 32);
         if (!allowed(p, c)) continue;
         ++*index;
         return true;
@@ -340,6 +373,26 @@ static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_s
     return REMAT_OK;
 }
 
+/* Of what is spilled, the oldest tokens may be dropped: then disk and arithmetic both bring pages
+ * back. Shares of the context are tried, from none on. */
+static int try_both_ends(rm_planned *out, choice *best, const planner *p, const rm_setup *s,
+                         uint64_t budget, remat_error *err) {
+    enum { SHARES = 8 };
+    rm_setup t = *s;
+    const uint32_t forced = p->limits->drop_count;
+    if (s->cold != REMAT_COLD_SPILL || !rm_setup_holds_rows(s))
+        return try_setup(out, best, p, s, budget, err);
+    if (forced != REMAT_ALL) {
+        t.drop_columns = least(forced / RM_PAGE_TOKENS, s->column_count);
+        return try_setup(out, best, p, &t, budget, err);
+    }
+    for (uint32_t i = 0; i < SHARES; i++) {
+        t.drop_columns = (uint32_t)((uint64_t)s->column_count * i / SHARES);
+        RM_TRY(try_setup(out, best, p, &t, budget, err));
+    }
+    return REMAT_OK;
+}
+
 static int weigh(rm_planned *out, choice *best, const planner *p, uint64_t budget,
                  remat_error *err) {
     rm_ledger l;
@@ -354,18 +407,34 @@ static int weigh(rm_planned *out, choice *best, const planner *p, uint64_t budge
         for (int order = 0; order < 2; order++) {
             rm_setup filled = s;
             fill(&filled, budget - total, p, order == 0);
-            RM_TRY(try_setup(out, best, p, &filled, budget, err));
+            RM_TRY(try_both_ends(out, best, p, &filled, budget, err));
         }
     }
     return REMAT_OK;
 }
 
-static int choose(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
+static int choose_with(rm_planned *out, const planner *p, uint64_t budget, remat_error *err) {
     choice best = {.fewest = -1};
-    out->minimum_bytes = UINT64_MAX;
     RM_TRY(weigh(out, &best, p, budget, err));
     best.taking = true;
     return best.fewest < 0 ? REMAT_OK : weigh(out, &best, p, budget, err);
+}
+
+/* With room for the newest tokens, if there is any way; else without. */
+static int choose(rm_planned *out, planner *p, uint64_t budget, remat_error *err) {
+    const rm_setup *s = &p->common;
+    const uint32_t keep = s->keep_count / RM_PAGE_TOKENS + (s->keep_count > 0 ? 2 : 0);
+    p->keep_columns = least(keep, s->column_count);
+    out->minimum_bytes = UINT64_MAX;
+    RM_TRY(choose_with(out, p, budget, err));
+    if (p->keep_columns == 0) return REMAT_OK;
+    p->keep_columns = 0;
+    const rm_planned kept = *out;
+    RM_TRY(choose_with(out, p, budget, err));
+    const uint64_t minimum = out->minimum_bytes;
+    if (kept.total_bytes > 0) *out = kept;
+    out->minimum_bytes = minimum;
+    return REMAT_OK;
 }
 
 int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,

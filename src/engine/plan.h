@@ -32,9 +32,12 @@ typedef struct rm_setup {
     uint32_t unit_count; /* resident units of weights: the first of rm_plan_unit() */
     uint64_t raw_bytes;  /* of the ring for streamed weights */
     uint32_t output_strips;
-    remat_cold cold;     /* SPILL or DROP */
-    bool spill_reserved; /* the file's blocks are there from the start */
-    bool elastic;        /* pages may have to be given up later: `auto` */
+    remat_cold cold;           /* not AUTO */
+    uint32_t drop_columns;     /* with SPILL: of a sequence, the first ones, which are dropped */
+    uint32_t checkpoint_layer; /* with CHECKPOINT; else 0 */
+    uint32_t kept_count;       /* blocks of inputs or checkpoints */
+    bool spill_reserved;       /* the file's blocks are there from the start */
+    bool elastic;              /* pages may have to be given up later: `auto` */
     remat_recompute recompute;
     remat_kv kv;
     uint64_t text_bytes, spill_bytes;
@@ -78,6 +81,9 @@ bool rm_setup_holds_rows(const rm_setup *s);
 
 rm_spill_shape rm_setup_spill(const rm_setup *s, const rm_model *m);
 rm_cache_shape rm_setup_cache(const rm_setup *s, const rm_model *m);
+
+/* What is kept in place of cold pages: places, and bytes of a block; 0 places: nothing. */
+uint64_t rm_setup_kept(uint64_t *block_bytes, const rm_setup *s, const rm_model *m);
 
 /* --- the cost model (cost.c) ------------------------------------------------------------------ */
 

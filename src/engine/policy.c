@@ -7,15 +7,6 @@ static uint32_t columns(uint32_t tokens) {
 
 /* --- counting --------------------------------------------------------------------------------- */
 
-/* Layers from `layer` on that keep a page of a column: all that have it in their window. The column
- * is in a window when one of the tokens from position `next` on sees it. */
-static uint32_t layers_with(const rm_model *m, uint32_t layer, uint32_t column, uint32_t next) {
-    uint32_t n = 0;
-    for (uint32_t l = layer; l < m->shape.layer_count; l++)
-        n += column >= rm_first_column(&m->layers[l], next);
-    return n;
-}
-
 static bool has_windows(const rm_model *m) {
     for (uint32_t l = 0; l < m->shape.layer_count; l++) {
         if (m->layers[l].window > 0) return true;
@@ -62,6 +53,25 @@ static uint32_t total_of(const policy *p, const remat_sequence *s) {
     return s->count + (step != NULL ? step->count : 0);
 }
 
+/* Cold layers of a column: from the checkpoint's layer on, where there is one. */
+static uint32_t cold_layers(const policy *p, const remat_sequence *s, uint32_t column) {
+    const uint32_t from = p->e->setup.checkpoint_layer;
+    return s->cold[column] > from ? s->cold[column] - from : 0;
+}
+
+/* Layers that keep the page of a column: all that are not cold and have it in their window, which is
+ * when one of the tokens from position `next` on sees it. */
+static uint32_t hot_layers(const policy *p, const remat_sequence *s, uint32_t column,
+                           uint32_t next) {
+    const rm_model *m = &p->e->model;
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < m->shape.layer_count; l++) {
+        const bool cold = l >= p->e->setup.checkpoint_layer && l < s->cold[column];
+        n += !cold && column >= rm_first_column(&m->layers[l], next);
+    }
+    return n;
+}
+
 /* Hot pages of a sequence after the step. */
 static uint64_t hot(const policy *p, const remat_sequence *s) {
     const rm_model *m = &p->e->model;
@@ -69,14 +79,14 @@ static uint64_t hot(const policy *p, const remat_sequence *s) {
     const bool windows = has_windows(m);
     uint64_t n = 0;
     for (uint32_t c = 0; c < columns(total); c++)
-        n += windows ? layers_with(m, s->cold[c], c, total) : layers - s->cold[c];
+        n += windows ? hot_layers(p, s, c, total) : layers - cold_layers(p, s, c);
     return n;
 }
 
 static uint32_t cold_columns(const policy *p, const remat_sequence *s) {
     uint32_t n = 0;
     for (uint32_t c = 0; c < columns(total_of(p, s)); c++)
-        n += s->cold[c] > 0;
+        n += cold_layers(p, s, c) > 0;
     return n;
 }
 
@@ -243,7 +253,9 @@ static bool promote(const policy *p, remat_sequence *s) {
 
 static void send_away(const policy *p, const remat_sequence *s, uint32_t layer, uint32_t column) {
     rm_cache *cache = &p->e->cache;
-    if (!p->spill) {
+    if (p->e->setup.cold == REMAT_COLD_INPUTS) {
+        rm_cache_release(cache, s->index, layer, column);
+    } else if (!p->spill || column < p->e->sweep.spill_from) {
         rm_cache_drop_page(cache, s->index, layer, column);
     } else if (rm_cache_in_pool(cache, s->index, layer, column)) {
         (void)rm_cache_save(cache, s->index, layer, column);
@@ -254,7 +266,7 @@ static void send_away(const policy *p, const remat_sequence *s, uint32_t layer, 
 static void apply(const policy *p, const remat_sequence *s) {
     const uint32_t all = columns(s->count), layers = p->e->model.shape.layer_count;
     for (uint32_t c = 0; c < columns(total_of(p, s)); c++) {
-        for (uint32_t l = 0; l < s->cold[c]; l++)
+        for (uint32_t l = p->e->setup.checkpoint_layer; l < s->cold[c]; l++)
             send_away(p, s, l, c);
     }
     for (uint32_t c = p->e->cache.spill != NULL ? all : 0; c-- > 0;) {

@@ -37,7 +37,10 @@ remat_options remat_options_default(void) {
 }
 
 remat_limits remat_limits_default(void) {
-    return (remat_limits){.sequence_count = 1, .logits_rows = 1, .resident_count = REMAT_ALL};
+    return (remat_limits){.sequence_count = 1,
+                          .logits_rows = 1,
+                          .resident_count = REMAT_ALL,
+                          .drop_count = REMAT_ALL};
 }
 
 /* What the process takes beside the arena, now and later. Never less than before the arena was.
@@ -185,6 +188,8 @@ static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup
     RM_TRY(rm_ledger_carve(&cold, l, RM_ACCOUNT_KV, n * columns, sizeof *cold, err));
     RM_TRY(rm_ledger_carve(&uses, l, RM_ACCOUNT_KV, n * columns, sizeof *uses, err));
     RM_TRY(
+        rm_ledger_carve(&e->route.enter, l, RM_ACCOUNT_KV, columns, sizeof *e->route.enter, err));
+    RM_TRY(
         rm_ledger_carve(&e->route.leave, l, RM_ACCOUNT_KV, columns, sizeof *e->route.leave, err));
     e->sweep.cold = cold;
     for (uint32_t i = 0; e->sequences != NULL && i < n; i++) {
@@ -223,6 +228,9 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
     RM_TRY(rm_cache_layout(&e->cache, l, &cache, err));
     if (rm_setup_spills(setup)) RM_TRY(rm_spill_layout(&e->spill, l, &spill, err));
     RM_TRY(rm_sweep_layout(&e->sweep, l, &e->model, &sweep, err));
+    uint64_t block_bytes;
+    const uint64_t places = rm_setup_kept(&block_bytes, setup, &e->model);
+    RM_TRY(rm_kept_layout(&e->sweep.kept, l, places, setup->kept_count, block_bytes, err));
     RM_TRY(layout_sequences(e, l, setup, err));
     RM_TRY(rm_ledger_carve(&e->sample_space.candidates, l, RM_ACCOUNT_LOGITS, vocabulary,
                            sizeof *e->sample_space.candidates, err));
@@ -285,7 +293,7 @@ void rm_engine_warn_spill(remat_engine *e) {
 static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->spill_dir[0] = '\0';
     e->spill_dir_make = limits->spill_dir == NULL;
-    if (limits->no_spill || limits->cold == REMAT_COLD_DROP) {
+    if (limits->no_spill) {
         if (limits->cold == REMAT_COLD_SPILL)
             return rm_fail(err, REMAT_E_USAGE, "limits: nothing can be spilled without a disk");
         if (limits->no_spill) return REMAT_OK;
@@ -385,7 +393,13 @@ static int start_parts(remat_engine *e, remat_error *err) {
     e->sweep.threads = e->threads;
     e->sweep.cache = &e->cache;
     e->sweep.stream = &e->stream;
-    e->sweep.spill_cold = setup->cold == REMAT_COLD_SPILL && spill != NULL;
+    e->sweep.cold_kind = setup->cold;
+    e->sweep.spill_from = setup->drop_columns;
+    e->sweep.checkpoint_layer = setup->checkpoint_layer;
+    rm_kept_start(&e->sweep.kept);
+    e->cache.inputs = setup->cold == REMAT_COLD_INPUTS ? &e->sweep.kept : NULL;
+    e->route.checkpoints = setup->cold == REMAT_COLD_CHECKPOINT ? &e->sweep.kept : NULL;
+    e->route.checkpoint_layer = setup->checkpoint_layer;
     e->sweep.canceled = canceled;
     e->sweep.pause = pause_sweep;
     e->sweep.progress = sweep_progress;

@@ -14,21 +14,46 @@ static void walk_layer(rm_route *r, uint32_t sequence, uint32_t count, uint32_t 
     const uint32_t columns = (count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
     uint32_t low = smaller(rm_first_column(y, new_first), count / RM_PAGE_TOKENS);
     for (uint32_t c = columns; c-- > 0;) {
-        const bool passes = r->leave[c] != RM_ROUTE_NONE && r->leave[c] > layer;
-        if (passes) low = smaller(low, rm_first_column(y, c * RM_PAGE_TOKENS));
-        if (c < low || r->leave[c] != RM_ROUTE_NONE) continue;
-        if (!rm_cache_known(r->cache, sequence, layer, c)) r->leave[c] = (uint16_t)layer;
+        const bool runs = r->leave[c] != RM_ROUTE_NONE;
+        if (runs && r->leave[c] > layer && r->enter[c] <= layer)
+            low = smaller(low, rm_first_column(y, c * RM_PAGE_TOKENS));
+        if (c < low || (runs && r->enter[c] <= layer)) continue;
+        if (rm_cache_known(r->cache, sequence, layer, c)) continue;
+        if (!runs) r->leave[c] = (uint16_t)layer;
+        const bool kept =
+            !runs && r->checkpoints != NULL && layer >= r->checkpoint_layer &&
+            rm_kept_at(r->checkpoints, rm_checkpoint_place(r->cache, sequence, c)) != NULL;
+        r->enter[c] = kept ? (uint16_t)r->checkpoint_layer : 0;
     }
+}
+
+/* True when a column that was to come in at its checkpoint has to come in below: then its rows see
+ * pages of layers that have been walked through without them. */
+static bool walk(rm_route *r, uint32_t sequence, uint32_t count, uint32_t logits_first) {
+    const uint32_t columns = (count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    const uint32_t layers = r->model->shape.layer_count;
+    uint32_t kept = 0, left = 0;
+    for (uint32_t layer = layers; layer-- > 0;) {
+        walk_layer(r, sequence, count, layer + 1 == layers ? logits_first : count, layer);
+        if (layer != r->checkpoint_layer) continue;
+        for (uint32_t c = 0; c < columns; c++)
+            kept += r->leave[c] != RM_ROUTE_NONE && r->enter[c] > 0;
+    }
+    for (uint32_t c = 0; c < columns; c++)
+        left += r->leave[c] != RM_ROUTE_NONE && r->enter[c] > 0;
+    return left < kept;
 }
 
 uint32_t rm_route_make(rm_route *r, uint32_t sequence, uint32_t count, uint32_t logits_first) {
     const uint32_t columns = (count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
-    const uint32_t layers = r->model->shape.layer_count;
     uint32_t again = 0;
-    for (uint32_t c = 0; c < columns; c++)
+    for (uint32_t c = 0; c < columns; c++) {
         r->leave[c] = RM_ROUTE_NONE;
-    for (uint32_t layer = layers; layer-- > 0;)
-        walk_layer(r, sequence, count, layer + 1 == layers ? logits_first : count, layer);
+        r->enter[c] = 0;
+    }
+    /* What the first walk has found stays; a second one knows all rows from the top on. */
+    while (walk(r, sequence, count, logits_first)) {
+    }
     for (uint32_t c = 0; c < columns; c++)
         again += r->leave[c] != RM_ROUTE_NONE;
     return again;

@@ -9,6 +9,9 @@
  *     layer 1   row    row    new
  *     layer 0   row    row    new             Those rows see pages too, which may be missing as
  *             column 0  1      2              well: the walk from the top layer down finds all.
+ *
+ * A column whose hidden states before some layer are kept (a checkpoint) comes in there, unless a
+ * page below is missing, too.
  */
 #ifndef RM_ENGINE_ROUTE_H
 #define RM_ENGINE_ROUTE_H
@@ -20,7 +23,9 @@ enum { RM_ROUTE_NONE = UINT16_MAX };
 typedef struct rm_route {
     const rm_model *model;
     const rm_cache *cache;
-    uint16_t *leave; /* of each column: the layer its rows leave at, or RM_ROUTE_NONE */
+    const rm_kept *checkpoints; /* NULL: there are none */
+    uint32_t checkpoint_layer;
+    uint16_t *enter, *leave; /* of each column: where its rows come in and leave; RM_ROUTE_NONE */
 } rm_route;
 
 /* Fills route->leave for tokens `count` .. total - 1 being appended to a sequence of count tokens.

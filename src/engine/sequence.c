@@ -103,7 +103,7 @@ static int flush(advance *a, remat_error *err) {
 /* Rows first .. end - 1 of a step, which leave at `leave`: a run for each column. With a whole cache
  * a sweep may be full before the rows are: the next one goes on from the pages. */
 static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t end,
-                    uint32_t leave, remat_error *err) {
+                    uint32_t enter, uint32_t leave, remat_error *err) {
     const remat_sequence *s = step->sequence;
     const rm_sweep_shape *shape = &a->e->sweep.shape;
     while (first < end) {
@@ -118,6 +118,7 @@ static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t
                          .first = first,
                          .count = n,
                          .row_first = a->row_count,
+                         .enter = (uint16_t)enter,
                          .leave = (uint16_t)leave,
                          .tokens = fresh ? step->tokens + (first - s->count) : s->tokens + first};
         if (!fresh) a->e->recomputed_tokens += n;
@@ -138,11 +139,11 @@ static int add_step(advance *a, const remat_step *step, remat_error *err) {
     for (uint32_t c = 0; c < columns(s->count); c++) {
         if (route->leave[c] == RM_ROUTE_NONE) continue;
         RM_TRY(add_rows(a, step, c * RM_PAGE_TOKENS, least((c + 1) * RM_PAGE_TOKENS, s->count),
-                        route->leave[c], err));
+                        route->enter[c], route->leave[c], err));
     }
-    RM_TRY(add_rows(a, step, s->count, logits_first, layers - 1, err));
-    RM_TRY(add_rows(a, step, logits_first, logits_end, layers, err));
-    return add_rows(a, step, logits_end, total, layers - 1, err);
+    RM_TRY(add_rows(a, step, s->count, logits_first, 0, layers - 1, err));
+    RM_TRY(add_rows(a, step, logits_first, logits_end, 0, layers, err));
+    return add_rows(a, step, logits_end, total, 0, layers - 1, err);
 }
 
 /* One try. RM_SWEEP_LOST: what was lost is known to be now. */
@@ -187,10 +188,18 @@ static int keep_logits(void *user, const rm_row_run *run, uint32_t position, con
     return REMAT_OK;
 }
 
+/* Checkpoints of columns first .. end - 1. (Inputs go with their pages.) */
+static void drop_checkpoints(const remat_sequence *s, uint32_t first, uint32_t end) {
+    remat_engine *e = s->engine;
+    for (uint32_t c = first; e->route.checkpoints != NULL && c < end; c++)
+        rm_kept_give(&e->sweep.kept, rm_checkpoint_place(&e->cache, s->index, c));
+}
+
 /* The sequence as it was before the step. */
 static void take_back(remat_sequence *s, uint32_t total) {
     const uint32_t keep = columns(s->count);
     rm_cache_drop(&s->engine->cache, s->index, keep, columns(total));
+    drop_checkpoints(s, keep, columns(total));
     for (uint32_t c = keep; c < columns(total); c++) {
         s->cold[c] = 0;
         s->uses[c] = 0;
@@ -201,12 +210,17 @@ static void take_back(remat_sequence *s, uint32_t total) {
  * even unseen they would spoil sums (0 x NaN). All of it is recomputed when it is needed. */
 static void forget(remat_sequence *s) {
     rm_cache_drop(&s->engine->cache, s->index, 0, columns(s->count));
+    drop_checkpoints(s, 0, columns(s->count));
 }
 
 /* A disk that was given up is tried again by the next step; what it held is forgotten. */
 static void try_disk_again(remat_engine *e) {
     if (rm_setup_spills(&e->setup) && e->cache.spill == NULL)
         rm_cache_resume_spill(&e->cache, &e->spill);
+}
+
+void rm_sequence_empty(remat_sequence *s) {
+    take_back(s, s->engine->setup.context_count);
 }
 
 static void take_over(const remat_step *step) {

@@ -114,11 +114,27 @@ static uint32_t runs_of(const rm_pieces *p, uint32_t runs[RM_ROWS_RUNS]) {
     return p->count;
 }
 
+/* Hidden states of a chunk of rows that begin in the middle of the model. */
+static void load_checkpoints(rm_sweep *s) {
+    const size_t dim = s->model->shape.dim;
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        const float *from = rm_kept_at(
+            &s->kept, rm_checkpoint_place(s->cache, r->sequence, r->first / RM_PAGE_TOKENS));
+        RM_ASSERT(from != NULL); /* route.c */
+        for (uint32_t k = 0; k < p->count; k++, row++)
+            memcpy(s->hidden + s->hidden_row[row] * dim,
+                   from + (r->first % RM_PAGE_TOKENS + p->first + k) * dim, dim * sizeof *from);
+    }
+}
+
 static int open_rows(rm_sweep *s, uint32_t layer, remat_error *err) {
     uint32_t runs[RM_ROWS_RUNS], row = 0;
     s->hidden = s->rows.memory;
     if (s->rows.spilled) {
-        s->hidden = rm_rows_open(&s->rows, runs, runs_of(&s->now, runs), layer > 0);
+        s->hidden = rm_rows_open(&s->rows, runs, runs_of(&s->now, runs), !s->now.enters);
         if (s->hidden == NULL) return RM_SWEEP_LOST;
     }
     for (uint32_t i = 0; i < s->now.count; i++) {
@@ -128,7 +144,10 @@ static int open_rows(rm_sweep *s, uint32_t layer, remat_error *err) {
         for (uint32_t k = 0; k < p->count; k++)
             s->hidden_row[row++] = base + k;
     }
-    return layer == 0 ? embed(s, err) : REMAT_OK;
+    if (!s->now.enters) return REMAT_OK;
+    if (layer == 0) return embed(s, err);
+    load_checkpoints(s);
+    return REMAT_OK;
 }
 
 static void read_rows_ahead(rm_sweep *s, rm_cursor at) {
@@ -140,7 +159,7 @@ static void read_rows_ahead(rm_sweep *s, rm_cursor at) {
         at = (rm_cursor){.layer = at.layer + 1};
         if (!rm_sweep_take(s, &p, &at)) return;
     }
-    if (at.layer > 0) rm_rows_ahead(&s->rows, runs, runs_of(&p, runs));
+    if (!p.enters) rm_rows_ahead(&s->rows, runs, runs_of(&p, runs));
 }
 
 /* --- pages ------------------------------------------------------------------------------------ */
@@ -150,7 +169,12 @@ static uint32_t column_of(const rm_row_run *r) {
 }
 
 static bool cold(const rm_sweep *s, uint32_t sequence, uint32_t layer, uint32_t column) {
-    return layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
+    return layer >= s->checkpoint_layer &&
+           layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
+}
+
+static bool spills(const rm_sweep *s, uint32_t column) {
+    return s->cold_kind == REMAT_COLD_SPILL && s->cache->spill != NULL && column >= s->spill_from;
 }
 
 /* A block for a page of the chunk when the pool is full: from a cold page of this layer that is
@@ -204,14 +228,13 @@ static int hold_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
 
 /* Cold pages whose last row has been here begin their way to the file. */
 static void save_cold(rm_sweep *s, uint32_t layer) {
-    if (!s->spill_cold) return;
     for (uint32_t i = 0; i < s->now.count; i++) {
         const rm_piece *p = &s->now.at[i];
         const rm_row_run *r = &s->runs[p->run];
         const bool whole = p->first + p->count == r->count;
         const bool more = p->run + 1 < s->run_count && r[1].sequence == r->sequence &&
                           column_of(r + 1) == column_of(r);
-        if (whole && !more && cold(s, r->sequence, layer, column_of(r)))
+        if (whole && !more && spills(s, column_of(r)) && cold(s, r->sequence, layer, column_of(r)))
             (void)rm_cache_save(s->cache, r->sequence, layer, column_of(r));
     }
 }
@@ -237,11 +260,104 @@ static void release_cold(rm_sweep *s, uint32_t layer) {
         const rm_row_run *r = &s->runs[i];
         const uint32_t c = column_of(r);
         if (!cold(s, r->sequence, layer, c)) continue;
-        if (!s->spill_cold) {
+        if (s->cold_kind == REMAT_COLD_INPUTS) {
+            rm_cache_release(s->cache, r->sequence, layer, c);
+        } else if (!spills(s, c)) {
             rm_cache_drop_page(s->cache, r->sequence, layer, c);
         } else if (rm_cache_in_pool(s->cache, r->sequence, layer, c)) {
             (void)rm_cache_save(s->cache, r->sequence, layer, c);
             rm_cache_release(s->cache, r->sequence, layer, c);
+        }
+    }
+}
+
+/* --- what is kept in place of pages ----------------------------------------------------------- */
+
+/* A block is begun with the first row of its column, or not at all. */
+static void *kept_block(rm_sweep *s, const rm_row_run *r, const rm_piece *p, uint64_t place) {
+    if ((r->first + p->first) % RM_PAGE_TOKENS == 0) return rm_kept_take(&s->kept, place);
+    return rm_kept_at(&s->kept, place);
+}
+
+static void take_input_blocks(rm_sweep *s, uint32_t layer) {
+    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        const uint64_t place = rm_cache_index(s->cache, r->sequence, layer, column_of(r));
+        if (cold(s, r->sequence, layer, column_of(r))) {
+            (void)kept_block(s, r, p, place);
+        } else {
+            rm_kept_give(&s->kept, place); /* it would lack these rows */
+        }
+    }
+}
+
+/* After the last layer below checkpoint_layer. */
+static void keep_checkpoints(rm_sweep *s, uint32_t layer) {
+    const size_t dim = s->model->shape.dim;
+    uint32_t row = 0;
+    if (s->cold_kind != REMAT_COLD_CHECKPOINT || layer + 1 != s->checkpoint_layer || !s->now.rest)
+        return;
+    for (uint32_t i = 0; i < s->now.count; i++) {
+        const rm_piece *p = &s->now.at[i];
+        const rm_row_run *r = &s->runs[p->run];
+        const uint64_t place = rm_checkpoint_place(s->cache, r->sequence, column_of(r));
+        float *to = NULL;
+        if (cold(s, r->sequence, s->checkpoint_layer, column_of(r))) {
+            to = kept_block(s, r, p, place);
+        } else {
+            rm_kept_give(&s->kept, place); /* as above */
+        }
+        for (uint32_t k = 0; k < p->count; k++, row++) {
+            if (to != NULL)
+                memcpy(to + (r->first % RM_PAGE_TOKENS + p->first + k) * dim,
+                       s->hidden + s->hidden_row[row] * dim, dim * sizeof *to);
+        }
+    }
+}
+
+static rm_layer_job job_of(rm_sweep *s, uint32_t layer, const rm_chunk *chunk);
+
+/* One page from its inputs. */
+static void rebuild_page(rm_sweep *s, uint32_t layer, uint32_t sequence, uint32_t column,
+                         void *block) {
+    const rm_segment segment = {.sequence = sequence, .count = RM_PAGE_TOKENS};
+    rm_chunk chunk = {.row_count = RM_PAGE_TOKENS,
+                      .segment_count = 1,
+                      .position = s->position,
+                      .segments = &segment};
+    for (uint32_t i = 0; i < RM_PAGE_TOKENS; i++)
+        s->position[i] = column * RM_PAGE_TOKENS + i;
+    const rm_layer_job job = job_of(s, layer, &chunk);
+    rm_layer_rebuild(&job, block);
+}
+
+/* Pages of the past that the layer's rows see, of the sequences that have rows in it. */
+static int rebuild_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
+    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->run_count; i++) {
+        const rm_row_run *r = &s->runs[i];
+        if (i > 0 && r[-1].sequence == r->sequence) continue;
+        uint32_t last = i;
+        while (last + 1 < s->run_count && s->runs[last + 1].sequence == r->sequence)
+            last++;
+        const uint32_t end = column_of(&s->runs[last]) + 1;
+        for (uint32_t c = rm_first_column(&s->model->layers[layer], r->first); c < end; c++) {
+            void *block = rm_kept_at(&s->kept, rm_cache_index(s->cache, r->sequence, layer, c));
+            if (block == NULL || rm_cache_in_pool(s->cache, r->sequence, layer, c)) continue;
+            if (rm_cache_hold(s->cache, r->sequence, layer, c, true) != RM_HELD)
+                return rm_fail(err, REMAT_E_FAILED, "cache: no room for a layer of the past");
+            rebuild_page(s, layer, r->sequence, c, block);
+        }
+    }
+    return REMAT_OK;
+}
+
+static void release_rebuilt(rm_sweep *s, uint32_t layer) {
+    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->run_count; i++) {
+        const rm_row_run *r = &s->runs[i];
+        if (i > 0 && r[-1].sequence == r->sequence) continue;
+        for (uint32_t c = 0; c < s->cache->shape.column_count; c++) {
+            if (cold(s, r->sequence, layer, c)) rm_cache_release(s->cache, r->sequence, layer, c);
         }
     }
 }
@@ -286,24 +402,31 @@ static void attention_reads(void *user) {
     rm_sweep_read_ahead(user);
 }
 
+static rm_layer_job job_of(rm_sweep *s, uint32_t layer, const rm_chunk *chunk) {
+    return (rm_layer_job){.model = s->model,
+                          .kernels = s->kernels,
+                          .threads = s->threads,
+                          .work = &s->work,
+                          .cache = s->cache,
+                          .hidden = s->hidden,
+                          .layer = layer,
+                          .chunk = chunk,
+                          .inputs = s->cold_kind == REMAT_COLD_INPUTS ? &s->kept : NULL,
+                          .read_ahead = attention_reads,
+                          .read_user = s};
+}
+
 static int run_chunk(rm_sweep *s, uint32_t layer, rm_cursor next, remat_error *err) {
     RM_TRY(hold_pages(s, layer, err));
     RM_TRY(open_rows(s, layer, err));
     read_rows_ahead(s, next);
     const rm_chunk chunk = chunk_of(s);
-    const rm_layer_job job = {.model = s->model,
-                              .kernels = s->kernels,
-                              .threads = s->threads,
-                              .work = &s->work,
-                              .cache = s->cache,
-                              .hidden = s->hidden,
-                              .layer = layer,
-                              .chunk = &chunk,
-                              .read_ahead = attention_reads,
-                              .read_user = s};
+    const rm_layer_job job = job_of(s, layer, &chunk);
+    take_input_blocks(s, layer);
     if (!rm_layer_run(&job, s->now.rest)) return RM_SWEEP_LOST;
     tap_rows(s, layer);
     if (s->rows.spilled && s->now.rest) rm_rows_store(&s->rows);
+    keep_checkpoints(s, layer);
     save_cold(s, layer);
     leave_window(s, layer);
     return REMAT_OK;
@@ -316,6 +439,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     s->layer = layer;
     s->now.count = 0;
     RM_TRY(rm_stream_layer(s->stream, layer, err));
+    RM_TRY(rebuild_pages(s, layer, err));
     for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
         RM_TRY(check_canceled(s, err));
         s->pause(s->user);
@@ -325,6 +449,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
             s->progress(s->user, layer * rows + done, rows * layers);
     }
     release_cold(s, layer);
+    release_rebuilt(s, layer);
     if (s->progress != NULL) s->progress(s->user, (layer + 1) * rows, rows * layers);
     return REMAT_OK;
 }

@@ -28,12 +28,13 @@
 #include "engine/layer.h"
 #include "engine/rows.h"
 #include "model/stream.h"
+#include "remat.h"
 
 typedef struct rm_row_run {
     uint32_t sequence, first, count; /* positions first .. first + count - 1, in one column */
     uint32_t row_first;              /* number of its first row in the sweep */
-    uint16_t enter, leave;
-    const uint32_t *tokens; /* count ids */
+    uint16_t enter, leave;           /* enter above 0: from the column's checkpoint */
+    const uint32_t *tokens;          /* count ids */
 } rm_row_run;
 
 typedef struct rm_sweep_shape {
@@ -56,7 +57,8 @@ typedef struct rm_cursor {
 typedef struct rm_pieces {
     rm_piece *at; /* chunk_rows */
     uint32_t count, rows;
-    bool rest; /* the whole layer, or only keys */
+    bool rest;   /* the whole layer, or only keys */
+    bool enters; /* it is their first layer */
 } rm_pieces;
 
 /* Called with the logits of rows that want them, in order. Finite, all of them. */
@@ -77,10 +79,13 @@ typedef struct rm_sweep {
     /* [sequence][column]: pages of so many lowest layers are cold, and leave memory after their
      * layer: to the spill file, or dropped. */
     const uint16_t *cold;
-    bool spill_cold;
-    uint32_t layer;      /* the one in work */
-    rm_pieces now, next; /* the chunk in work; the one that pages are read for */
-    rm_cursor ahead;     /* behind `next` */
+    remat_cold cold_kind;      /* what happens to them then */
+    uint32_t spill_from;       /* column from which on cold pages are spilled; before: dropped */
+    uint32_t checkpoint_layer; /* cold pages are those from this layer on; 0 without checkpoints */
+    rm_kept kept;              /* inputs by place in the cache's table, or checkpoints by column */
+    uint32_t layer;            /* the one in work */
+    rm_pieces now, next;       /* the chunk in work; the one that pages are read for */
+    rm_cursor ahead;           /* behind `next` */
     uint32_t ahead_segment, ahead_column;
     uint32_t *hidden_row, *position; /* of a chunk */
     rm_segment *segments;            /* of a chunk */
@@ -119,6 +124,11 @@ void rm_sweep_read_ahead(rm_sweep *s);
 
 /* The next chunk of the cursor's layer; false when the layer has no more. */
 bool rm_sweep_take(const rm_sweep *s, rm_pieces *out, rm_cursor *at);
+
+/* Place of a column's checkpoint in kept. */
+static inline uint64_t rm_checkpoint_place(const rm_cache *c, uint32_t sequence, uint32_t column) {
+    return (uint64_t)sequence * c->shape.column_count + column;
+}
 
 /* First column that a row at this position sees in a layer; of a window. */
 static inline uint32_t rm_first_column_of(uint32_t window, uint32_t position) {

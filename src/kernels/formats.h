@@ -235,6 +235,9 @@ static inline uint32_t rm_act_block(rm_act_kind kind) {
     return kind == RM_ACT_Q8K ? RM_SUPER_K : 32;
 }
 
+/* Copies row `from` of x to row `to` of out: the same kind and k_count. */
+void rm_acts_copy_row(rm_acts *out, uint32_t to, const rm_acts *x, uint32_t from);
+
 /* Bytes that rm_acts_view() needs for so many rows: the arrays one after the other. */
 size_t rm_acts_bytes(rm_act_kind kind, uint32_t row_count, uint32_t k_count);
 
