@@ -49,8 +49,8 @@ enum { CONFIG_TEXT = 256 };
 void run_config_text(char out[CONFIG_TEXT], const run_config *c);
 
 /* Test engines spill into a directory of their own, and measure no machine. Called by what opens
- * engines here; who calls remat_open() itself calls it first. At exit the directory has to be empty:
- * else the program ends with status 1. */
+ * engines here; who calls remat_open() itself calls it first. At exit the directory has to be
+ * empty: else the program ends with status 1. */
 const char *engine_spill_dir(void);
 
 /* Opens and starts. On failure everything is closed again and err says why. */

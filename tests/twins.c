@@ -232,6 +232,22 @@ static bool tight_step(twins *t, const wanted *w) {
     return true;
 }
 
+/* Nobody will see pages again that a window has passed: none stays in the pool. */
+static bool windows_are_left(twins *t) {
+    const remat_engine *e = t->tight;
+    for (uint32_t q = 0; q < t->sequences; q++) {
+        for (uint32_t l = 0; l < e->model.shape.layer_count; l++) {
+            const uint32_t count = remat_sequence_count(t->b[q]);
+            for (uint32_t c = rm_first_column(&e->model.layers[l], count); c-- > 0;) {
+                if (rm_cache_in_pool(&e->cache, t->b[q]->index, l, c))
+                    return wrong(t, "sequence %u of %u tokens holds page %u of layer %u", q, count,
+                                 c, l);
+            }
+        }
+    }
+    return true;
+}
+
 bool twins_step(twins *t, const uint32_t counts[TWINS]) {
     remat_error err = {0};
     wanted w = {.count = 0};
@@ -260,6 +276,7 @@ bool twins_step(twins *t, const uint32_t counts[TWINS]) {
         record_logits(&t->of_b[q], have - 1, remat_logits(t->b[q]), t->spec->vocabulary);
         good = good && compare(t, q);
     }
+    good = good && windows_are_left(t);
     for (uint32_t i = 0; good && i < w.count; i++)
         good = same_logits(t, w.sequence[i]);
     for (uint32_t i = 0; i < w.count; i++)

@@ -198,8 +198,8 @@ static bool evict(rm_sweep *s, uint32_t layer) {
     return false;
 }
 
-/* Rows that begin inside of a page go on from what is in it. It may have been on its way to the file
- * when the runs were chosen, and been lost since. */
+/* Rows that begin inside of a page go on from what is in it. It may have been on its way to the
+ * file when the runs were chosen, and been lost since. */
 static bool page_is_there(rm_sweep *s, uint32_t layer, const rm_row_run *r, const rm_piece *p) {
     const uint64_t page = rm_cache_index(s->cache, r->sequence, layer, column_of(r));
     if ((r->first + p->first) % RM_PAGE_TOKENS == 0) return true;

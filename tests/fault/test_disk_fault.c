@@ -41,7 +41,7 @@ static tiny_spec wide_spec(void) {
 typedef enum moment { IN_PROMPT, IN_DECODE, IN_BATCH, IN_SCORING, MOMENTS } moment;
 static const char *const moment_names[] = {"prompt", "decode", "batch", "scoring"};
 
-/* One conversation with one fault. Sets *hit when it happened. Returns false after a failed test. */
+/* One conversation with one fault; sets *hit when it happened. False after a failed test. */
 static bool one_fault(twins *t, const run_config *c, moment when, rm_io_fault fault, uint64_t n,
                       bool *hit, bool *failed) {
     if (!twins_start(t, c)) return false;

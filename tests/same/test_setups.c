@@ -5,7 +5,7 @@
  * every logit and hidden state has to be the same.
  *
  * All settings with all others are some ten thousand setups: each run takes a sample, always the
- * same one (SETUPS=n: so many for each model; FIRST=n: another one).
+ * same one (SETUPS=n: so many for each model, from number FIRST=n on).
  */
 #include "harness.h"
 #include "twins.h"
@@ -112,7 +112,6 @@ static void run_setups(const tiny_spec *spec, uint32_t sequences, uint32_t conte
         dice d = {.state = spec->seed * 1000003 + i};
         const run_config c = setup_of(&d, spec);
         if (twins_start(&t, &c)) {
-            if (getenv("SHOW") != NULL) fprintf(stderr, "%u %s\n", i, t.config);
             talk(&t, &d);
             const remat_stats s = twins_stats(&t);
             shown->recomputed += s.recomputed_tokens;
@@ -136,8 +135,10 @@ static void model(const tiny_spec *spec, uint32_t sequences, uint32_t context, r
     printf("     %s: %" PRIu64 " cells; %" PRIu64 " tokens again, %" PRIu64
            " KiB read back, %" PRIu64 " KiB of weights\n",
            spec->name, s.compared, s.recomputed, s.spilled >> 10, s.streamed >> 10);
-    EXPECT(s.compared > 500 && s.recomputed > 0 && s.spilled > 0 && s.streamed > 0);
-    EXPECT(s.rows > 0 || !rm_rows_can_spill(spec->dim) || sample < 10);
+    EXPECT(s.compared > 500);
+    if (sample < 10) return; /* some ways may not be among them */
+    EXPECT(s.recomputed > 0 && s.spilled > 0 && s.streamed > 0);
+    EXPECT(s.rows > 0 || !rm_rows_can_spill(spec->dim));
 }
 
 static void llama(void) {

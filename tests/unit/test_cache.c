@@ -55,7 +55,8 @@ static void layout_is_as_measured(void) {
     rm_ledger_measure(&measured);
     EXPECT(rm_cache_layout(&other, &measured, &shape, NULL) == REMAT_OK);
     EXPECT_EQ_U64(measured.owned[RM_ACCOUNT_KV], ledger.owned[RM_ACCOUNT_KV]);
-    EXPECT_EQ_U64(measured.carved, ledger.owned[RM_ACCOUNT_KV]); /* all of it is kv */
+    EXPECT_EQ_U64(measured.carved, ledger.carved);
+    EXPECT_EQ_U64(measured.owned[RM_ACCOUNT_KV_STAGE], 0); /* without a file */
     EXPECT_EQ_U64(rm_cache_page_bytes(&shape), 2 * rm_page_bytes(RM_KV_F16, 16));
     EXPECT_EQ_U64(rm_page_bytes(RM_KV_F32, 16), 2 * rm_page_bytes(RM_KV_F16, 16));
     rm_ledger_close(&ledger);
@@ -327,7 +328,7 @@ static void a_lost_page_is_nowhere(void) {
     }
 }
 
-/* A write that fails after its block was given away: lost. Before: the page is still in the pool. */
+/* A write that fails after its block was given away: lost. Before: the page is in the pool. */
 static void a_failed_write(void) {
     for (int leaving = 0; leaving < 2; leaving++) {
         REQUIRE(start_spilling());
