@@ -92,7 +92,7 @@ test-models-run: $(PROGBIN) $(BUILD)/remat
 
 # --- running it -------------------------------------------------------------------------------------
 
-demo: ## set up, fetch SmolLM2, build, and answer a question about a long text in two budgets
+demo: ## set up, fetch SmolLM2, build, and answer one question in less and less memory: a table
 	@scripts/setup build models
 	@scripts/models smollm2
 	@$(MAKE) --no-print-directory all

@@ -20,7 +20,7 @@ typedef struct rm_kept {
     int32_t *table; /* of each place: a block or RM_POOL_NONE */
 } rm_kept;
 
-/* Carves block_count blocks for place_count places (account kv); nothing when there are no blocks. */
+/* Carves block_count blocks for place_count places (account kv); without blocks, nothing. */
 int rm_kept_layout(rm_kept *k, rm_ledger *l, uint64_t place_count, uint32_t block_count,
                    uint64_t block_bytes, remat_error *err);
 void rm_kept_start(rm_kept *k);

@@ -66,8 +66,8 @@ static state state_of(const remat_sequence *s, uint32_t layer, uint32_t column) 
     return kept ? CHECKPOINTED : DROPPED;
 }
 
-/* Layers from `layer` on that are in the state of `layer`; where it is UNSEEN, that is no state: the
- * layers around it are taken together. */
+/* Layers from `layer` on that are in the state of `layer`; where it is UNSEEN, that is no state:
+ * the layers around it are taken together. */
 static uint32_t layers_alike(const remat_sequence *s, uint32_t layer, uint32_t column, state *is) {
     const uint32_t layers = s->engine->model.shape.layer_count;
     uint32_t n = 0;

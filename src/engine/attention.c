@@ -191,7 +191,7 @@ void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread)
     }
 }
 
-/* --- bands -------------------------------------------------------------------------------------- */
+/* --- bands ------------------------------------------------------------------------------------ */
 
 static void run_band(run *r) {
     const rm_chunk *c = r->job->chunk;

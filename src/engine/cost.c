@@ -75,7 +75,7 @@ static double efficiency(double rows) {
     return rows / (rows + 12);
 }
 
-/* Columns that run again for a token. While a layer is in work, a dropped one takes a page of it. */
+/* Columns that run again for a token. While a layer is in work, a dropped one takes a page. */
 static double dropped_columns(const rm_setup *s, const sizes *z) {
     if (s->page_count >= z->seen) return 0;
     const double cold = larger(0, z->seen - z->resident_pages) / z->layers;

@@ -7,11 +7,15 @@ static uint32_t columns(uint32_t tokens) {
 
 /* --- counting --------------------------------------------------------------------------------- */
 
+static uint32_t widest_window(const rm_model *m) {
+    uint32_t widest = 0;
+    for (uint32_t l = 0; l < m->shape.layer_count; l++)
+        widest = m->layers[l].window > widest ? m->layers[l].window : widest;
+    return widest;
+}
+
 static bool has_windows(const rm_model *m) {
-    for (uint32_t l = 0; l < m->shape.layer_count; l++) {
-        if (m->layers[l].window > 0) return true;
-    }
-    return false;
+    return widest_window(m) > 0;
 }
 
 uint64_t rm_policy_pages(const rm_model *m, uint32_t tokens) {
@@ -30,7 +34,9 @@ uint64_t rm_policy_passing(const rm_model *m, uint64_t cold_columns, uint64_t ch
     const uint64_t chunk = chunk_rows / RM_PAGE_TOKENS + 1 + sequences;
     uint64_t most = cold_columns;
     if (spill && most > 2 * chunk) most = 2 * chunk; /* one chunk, and one on its way to disk */
-    return most + (has_windows(m) ? chunk : 0); /* a window moves through the rows of the chunk */
+    /* A window moves through the rows of the chunk; with tokens that run again it is another than
+     * the newest tokens' one, which is in memory too. */
+    return most + (has_windows(m) ? chunk + 1 + columns(widest_window(m)) : 0);
 }
 
 typedef struct policy {
@@ -59,8 +65,8 @@ static uint32_t cold_layers(const policy *p, const remat_sequence *s, uint32_t c
     return s->cold[column] > from ? s->cold[column] - from : 0;
 }
 
-/* Layers that keep the page of a column: all that are not cold and have it in their window, which is
- * when one of the tokens from position `next` on sees it. */
+/* Layers that keep the page of a column: all that are not cold and have it in their window, which
+ * is when one of the tokens from position `next` on sees it. */
 static uint32_t hot_layers(const policy *p, const remat_sequence *s, uint32_t column,
                            uint32_t next) {
     const rm_model *m = &p->e->model;

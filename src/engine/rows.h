@@ -5,8 +5,8 @@
  *     spilled     64 rows (a run) are a slot of the spill file; in memory are three buffers of a
  *                 chunk: the one in work, the one that is read ahead, the one that is written back
  *
- * So a sweep of any length takes the memory of three chunks. A buffer that still holds what is asked
- * for is not read again.
+ * So a sweep of any length takes the memory of three chunks. A buffer that still holds what is
+ * asked for is not read again.
  */
 #ifndef RM_ENGINE_ROWS_H
 #define RM_ENGINE_ROWS_H

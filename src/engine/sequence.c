@@ -2,8 +2,8 @@
  * sequence.c: tokens are appended. Part: engine.
  *
  * A step is: the policy makes room (policy.c); the route finds which tokens of the past have to run
- * again (route.c); they and the new ones become runs of a sweep. A page that turns out to be lost in
- * the middle of it makes the step start again, with the page counted as dropped.
+ * again (route.c); they and the new ones become runs of a sweep. A page that turns out to be lost
+ * in the middle of it makes the step start again, with the page counted as dropped.
  */
 #include "engine/policy.h"
 
@@ -100,8 +100,8 @@ static int flush(advance *a, remat_error *err) {
     return status;
 }
 
-/* Rows first .. end - 1 of a step, which leave at `leave`: a run for each column. With a whole cache
- * a sweep may be full before the rows are: the next one goes on from the pages. */
+/* Rows first .. end - 1 of a step, from layer `enter` to `leave`: a run for each column. With a
+ * whole cache a sweep may be full before the rows are: the next one goes on from the pages. */
 static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t end,
                     uint32_t enter, uint32_t leave, remat_error *err) {
     const remat_sequence *s = step->sequence;

@@ -498,7 +498,7 @@ static int output_rows(rm_sweep *s, const rm_inputs *in, uint32_t count, remat_e
     }
 }
 
-/* The norms of the next count wanted rows, from *run and *row on, as inputs of the output matrix. */
+/* The norms of the next count wanted rows, from *run and *row on: inputs of the output matrix. */
 static int input_rows(rm_sweep *s, rm_inputs *in, wanted *rows, uint32_t count, uint32_t *run,
                       uint32_t *row) {
     const rm_model *m = s->model;
