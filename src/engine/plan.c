@@ -283,6 +283,7 @@ static bool allowed(const planner *p, const candidate *c) {
     if (c->whole && c->cold == REMAT_COLD_DROP) return l->cold != REMAT_COLD_SPILL;
     if (drop) return c->cold == REMAT_COLD_DROP;
     if (l->cold != REMAT_COLD_AUTO) return c->cold == l->cold;
+    if (c->cold == REMAT_COLD_SPILL && p->disk == RM_DISK_SMALL) return false;
     return c->cold != REMAT_COLD_CHECKPOINT; /* dropping the lowest layers costs less */
 }
 

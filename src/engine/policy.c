@@ -113,22 +113,26 @@ static uint64_t step_columns(const policy *p) {
     return n;
 }
 
+/* Whether cold pages can go to disk while a sweep is in their layer. A disk that may run full is not
+ * counted on. */
+static bool leaves_meanwhile(const policy *p) {
+    return p->e->cache.spill != NULL && p->e->setup.spill_reserved;
+}
+
 static uint64_t passing(const policy *p) {
     uint64_t cold = 0;
     for (uint32_t i = 0; i < p->step_count; i++)
         cold += cold_columns(p, p->steps[i].sequence);
     /* Tokens that run again may need pages that a window has left behind. */
-    const bool spill = p->e->cache.spill != NULL;
+    const bool spill = leaves_meanwhile(p);
     if (p->healing && (spill || has_windows(&p->e->model))) cold = step_columns(p);
     return passing_with(p, cold, spill);
 }
 
-/* Pages of the pool that may be used: a step needs so many with all that can be cold being cold.
- * A disk that may run full is not counted on. */
+/* Pages of the pool that may be used: a step needs so many with all that can be cold being cold. */
 static uint64_t limit_of(const policy *p) {
     const remat_engine *e = p->e;
-    const uint64_t least =
-        passing_with(p, step_columns(p), e->cache.spill != NULL && e->setup.spill_reserved);
+    const uint64_t least = passing_with(p, step_columns(p), leaves_meanwhile(p));
     const uint64_t pages = e->allowance.pages > least ? e->allowance.pages : least;
     return pages < e->setup.page_count ? pages : e->setup.page_count;
 }
