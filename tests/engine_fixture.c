@@ -14,11 +14,12 @@
 run_config run_config_default(uint32_t context_count) {
     run_config c = {.threads = 1, .limits = remat_limits_default()};
     c.limits.context_count = context_count;
+    c.limits.drop_count = 0; /* what a test counts does not depend on a cost */
     return c;
 }
 
 void run_config_text(char out[CONFIG_TEXT], const run_config *c) {
-    static const char *const colds[] = {"auto", "spill", "drop"};
+    static const char *const colds[] = {"auto", "spill", "drop", "inputs", "checkpoint"};
     static const char *const ways[] = {"auto", "full", "block", "layer", "selective"};
     static const char *const weights[] = {"auto", "resident", "stream"};
     static const char *const rows[] = {"of a chunk", "in memory", "on disk"};
@@ -102,6 +103,7 @@ static remat_limits limits_of(const run_config *c) {
 static void give(rm_setup *s, const rm_model *m, remat_cold how, const given_setup *g) {
     const uint32_t rows = s->sequence_count * s->context_count;
     const uint32_t least = s->chunk_rows < rows ? s->chunk_rows : rows;
+    if (m->shape.layer_count < 2 && how == REMAT_COLD_CHECKPOINT) how = REMAT_COLD_DROP;
     const bool spill = how == REMAT_COLD_SPILL;
     const uint32_t band = s->column_count < RM_SPAN_PAGES ? s->column_count : RM_SPAN_PAGES;
     s->cold = how; /* a small context may be planned to stay */
@@ -109,6 +111,15 @@ static void give(rm_setup *s, const rm_model *m, remat_cold how, const given_set
     s->page_count = g->more_pages +
                     (uint32_t)rm_policy_passing(m, (uint64_t)s->sequence_count * s->column_count,
                                                 s->chunk_rows, s->sequence_count, spill);
+    s->drop_columns = spill ? g->drop_columns : 0;
+    s->checkpoint_layer = 0;
+    if (how == REMAT_COLD_CHECKPOINT) {
+        s->checkpoint_layer = 1 + g->more_pages % (m->shape.layer_count - 1);
+        s->page_count += s->sequence_count * s->column_count * s->checkpoint_layer;
+    }
+    uint64_t bytes;
+    const bool keeps = how == REMAT_COLD_INPUTS || how == REMAT_COLD_CHECKPOINT;
+    s->kept_count = keeps ? (uint32_t)(rm_setup_kept(&bytes, s, m) * (g->units + 1) / 9) : 0;
     s->unit_count = rm_unit_count(m) * g->units / 8;
     s->row_max = g->rows == GIVEN_DISK ? 0 : g->rows == GIVEN_MEMORY ? rows : least;
     s->run_max =

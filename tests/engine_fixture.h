@@ -18,14 +18,15 @@ typedef enum given_rows { GIVEN_CHUNK, GIVEN_MEMORY, GIVEN_DISK } given_rows;
 /*
  * A setup that is given instead of planned: the smallest one of a small spill disk's limits, with
  * these changes. So a test reaches, with a few thousand tokens of a small model, what a planner
- * takes for a large one. limits.cold has to be DROP or SPILL.
+ * takes for a large one. limits.cold is not AUTO.
  */
 typedef struct given_setup {
     bool given;
     given_rows rows;     /* GIVEN_CHUNK: only with SPILL */
     uint32_t more_pages; /* of the pool, over the least */
-    uint32_t units;      /* of weights that are resident, in eighths of all */
-    bool roomy;          /* not the smallest stage and rings */
+    uint32_t units;      /* of weights that are resident, in eighths of all; of blocks kept, too */
+    uint32_t drop_columns; /* with SPILL: dropped all the same */
+    bool roomy;            /* not the smallest stage and rings */
 } given_setup;
 
 /* How an engine is opened and started. */

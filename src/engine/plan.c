@@ -379,7 +379,9 @@ static int try_both_ends(rm_planned *out, choice *best, const planner *p, const 
                          uint64_t budget, remat_error *err) {
     enum { SHARES = 8 };
     rm_setup t = *s;
-    const uint32_t forced = p->limits->drop_count;
+    /* Who asks for the disk gets it. */
+    const bool spill = p->limits->cold == REMAT_COLD_SPILL && p->limits->drop_count == REMAT_ALL;
+    const uint32_t forced = spill ? 0 : p->limits->drop_count;
     if (s->cold != REMAT_COLD_SPILL || !rm_setup_holds_rows(s))
         return try_setup(out, best, p, s, budget, err);
     if (forced != REMAT_ALL) {

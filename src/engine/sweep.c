@@ -114,10 +114,12 @@ static uint32_t runs_of(const rm_pieces *p, uint32_t runs[RM_ROWS_RUNS]) {
     return p->count;
 }
 
-/* Hidden states of a chunk of rows that begin in the middle of the model. */
+/* Hidden states of a chunk of rows that begin in the middle of the model. Without checkpoints the
+ * caller has put them in place. */
 static void load_checkpoints(rm_sweep *s) {
     const size_t dim = s->model->shape.dim;
     uint32_t row = 0;
+    if (s->cold_kind != REMAT_COLD_CHECKPOINT) return;
     for (uint32_t i = 0; i < s->now.count; i++) {
         const rm_piece *p = &s->now.at[i];
         const rm_row_run *r = &s->runs[p->run];
@@ -303,16 +305,24 @@ static void keep_checkpoints(rm_sweep *s, uint32_t layer) {
         const rm_row_run *r = &s->runs[p->run];
         const uint64_t place = rm_checkpoint_place(s->cache, r->sequence, column_of(r));
         float *to = NULL;
-        if (cold(s, r->sequence, s->checkpoint_layer, column_of(r))) {
+        if (cold(s, r->sequence, s->checkpoint_layer, column_of(r)))
             to = kept_block(s, r, p, place);
-        } else {
-            rm_kept_give(&s->kept, place); /* as above */
-        }
         for (uint32_t k = 0; k < p->count; k++, row++) {
             if (to != NULL)
                 memcpy(to + (r->first % RM_PAGE_TOKENS + p->first + k) * dim,
                        s->hidden + s->hidden_row[row] * dim, dim * sizeof *to);
         }
+    }
+}
+
+/* A column that stays in memory and has new rows: its checkpoint would lack them. Older rows of it
+ * may have come in at the checkpoint in this very layer. */
+static void forget_checkpoints(rm_sweep *s, uint32_t layer) {
+    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_CHECKPOINT && i < s->run_count; i++) {
+        const rm_row_run *r = &s->runs[i];
+        if (layer == s->checkpoint_layer && r->enter < layer &&
+            !cold(s, r->sequence, layer, column_of(r)))
+            rm_kept_give(&s->kept, rm_checkpoint_place(s->cache, r->sequence, column_of(r)));
     }
 }
 
@@ -450,6 +460,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     }
     release_cold(s, layer);
     release_rebuilt(s, layer);
+    forget_checkpoints(s, layer);
     if (s->progress != NULL) s->progress(s->user, (layer + 1) * rows, rows * layers);
     return REMAT_OK;
 }

@@ -43,7 +43,10 @@ static run_config setup_of(dice *d, const tiny_spec *spec) {
     run_config c = run_config_default(0);
     remat_limits *l = &c.limits;
     c.threads = 1 + roll(d, 3);
-    l->cold = roll(d, 2) == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL;
+    static const remat_cold colds[] = {REMAT_COLD_DROP, REMAT_COLD_SPILL, REMAT_COLD_SPILL,
+                                       REMAT_COLD_INPUTS, REMAT_COLD_CHECKPOINT};
+    static const uint32_t drops[] = {0, 0, 1, 3, 100};
+    l->cold = PICK(d, colds);
     l->recompute = PICK(d, ways);
     l->chunk_rows = PICK(d, chunks);
     l->logits_rows = roll(d, 2) == 0 ? 1 : 16;
@@ -54,7 +57,10 @@ static run_config setup_of(dice *d, const tiny_spec *spec) {
                             .more_pages = PICK(d, pages),
                             .units = PICK(d, units),
                             .roomy = roll(d, 2) == 0};
-    if (c.setup.rows == GIVEN_CHUNK && l->cold == REMAT_COLD_DROP) c.setup.rows = GIVEN_MEMORY;
+    c.setup.drop_columns = PICK(d, drops);
+    if (l->cold == REMAT_COLD_INPUTS && l->chunk_rows < 64) l->chunk_rows = 64;
+    const bool again = l->cold != REMAT_COLD_SPILL || c.setup.drop_columns > 0;
+    if (c.setup.rows == GIVEN_CHUNK && again) c.setup.rows = GIVEN_MEMORY;
     if (c.setup.rows == GIVEN_DISK && !rm_rows_can_spill(spec->dim)) c.setup.rows = GIVEN_MEMORY;
     if (c.setup.rows == GIVEN_DISK && l->chunk_rows % 64 != 0) l->chunk_rows = 64;
     return c;
@@ -129,7 +135,7 @@ static void model(const tiny_spec *spec, uint32_t sequences, uint32_t context, r
     printf("     %s: %" PRIu64 " cells; %" PRIu64 " tokens again, %" PRIu64
            " KiB read back, %" PRIu64 " KiB of weights\n",
            spec->name, s.compared, s.recomputed, s.spilled >> 10, s.streamed >> 10);
-    EXPECT(s.compared > 1000);
+    EXPECT(s.compared > 500);
     if (sample < 10) return; /* some ways may not be among them */
     EXPECT(s.recomputed > 0 && s.spilled > 0 && s.streamed > 0);
     EXPECT(s.rows > 0 || !rm_rows_can_spill(spec->dim));
