@@ -253,7 +253,10 @@ static void canceled_at_any_moment(void) {
                               i % 4 == 0 ? 3 : 8, i % 5 * 7);
         c.limits.chunk_rows = c.setup.rows == GIVEN_DISK ? 64 : chunks[i / 2 % 3];
         c.limits.recompute = (remat_recompute)(i % 5);
-        if (c.setup.rows == GIVEN_CHUNK && c.limits.cold == REMAT_COLD_DROP)
+        if (c.limits.cold == REMAT_COLD_INPUTS) c.limits.chunk_rows = 64;
+        if (c.limits.cold == REMAT_COLD_SPILL && i % 8 == 5) c.setup.drop_columns = 2;
+        if (c.setup.rows == GIVEN_CHUNK &&
+            (c.limits.cold != REMAT_COLD_SPILL || c.setup.drop_columns > 0))
             c.setup.rows = GIVEN_MEMORY;
         canceled(models[i / 3 % 2], &c, SANITIZED ? 1 : 6);
     }
