@@ -11,7 +11,7 @@ enum {
     CHUNK_COUNT = sizeof chunks / sizeof *chunks,
     ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
     /* The resident size of the program differs by this much from run to run. */
-    MINIMUM_MARGIN_BYTES = 256 << 10,
+    MINIMUM_MARGIN_BYTES = 768 << 10,
     RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 1 << 20,
     STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
@@ -450,6 +450,7 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_dis
     rm_ledger l;
     memset(out, 0, sizeof *out);
     RM_TRY(common_setup(&p, err));
+    out->setup = p.common; /* what nothing fits is told with */
     const candidate full = {.chunk = limits->chunk_rows > 0 ? limits->chunk_rows : chunks[0],
                             .whole = true,
                             .stream = limits->weights == REMAT_WEIGHTS_STREAM,
