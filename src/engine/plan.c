@@ -151,6 +151,8 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
     if (spill && (p->disk == RM_DISK_NONE || (all_hot && p->disk != RM_DISK_WHOLE))) return false;
     /* Tokens that run again need their rows in one sweep with those that made them. */
     if (c->rows == ROWS_CHUNK && !all_hot && (!spill || p->disk != RM_DISK_WHOLE)) return false;
+    /* Streamed weights are read once for a prompt, however long it is. */
+    if (c->rows == ROWS_CHUNK && c->stream && rows > c->chunk) return false;
     s.chunk_rows = c->chunk;
     s.cold = spill || c->cold != REMAT_COLD_SPILL ? c->cold : REMAT_COLD_DROP;
     s.page_count = (uint32_t)pages(p, hot, c->chunk, spill && p->disk == RM_DISK_WHOLE);
