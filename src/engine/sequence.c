@@ -78,14 +78,24 @@ static int give_row(void *user, const rm_row_run *run, uint32_t position, const 
     return a->fn(a->user, run, position, logits, err);
 }
 
-/* After a sweep that did not end: pages of tokens that were running again may be there in part, and
- * nobody could tell. (Those of new tokens are going to be written again anyway.) */
+/* Checkpoints of columns first .. end - 1. (Inputs go with their pages.) */
+static void drop_checkpoints(const remat_sequence *s, uint32_t first, uint32_t end) {
+    remat_engine *e = s->engine;
+    for (uint32_t c = first; e->route.checkpoints != NULL && c < end; c++)
+        rm_kept_give(&e->sweep.kept, rm_checkpoint_place(&e->cache, s->index, c));
+}
+
+/* After a sweep that did not end: pages and checkpoints of tokens that were running again may be
+ * there in part, and nobody could tell. (Those of new tokens are going to be written again.) */
 static void drop_unfinished(const advance *a, uint32_t run_count) {
     for (uint32_t i = 0; i < run_count; i++) {
         const rm_row_run *r = &a->e->sweep.runs[i];
-        if (r->first >= a->e->sequences[r->sequence].count) continue;
-        for (uint32_t l = 0; l <= r->leave && l < a->e->model.shape.layer_count; l++)
-            rm_cache_drop_page(&a->e->cache, r->sequence, l, r->first / RM_PAGE_TOKENS);
+        const remat_sequence *s = &a->e->sequences[r->sequence];
+        const uint32_t column = r->first / RM_PAGE_TOKENS;
+        if (r->first >= s->count) continue;
+        for (uint32_t l = r->enter; l <= r->leave && l < a->e->model.shape.layer_count; l++)
+            rm_cache_drop_page(&a->e->cache, r->sequence, l, column);
+        if (r->enter == 0) drop_checkpoints(s, column, column + 1);
     }
 }
 
@@ -186,13 +196,6 @@ static int keep_logits(void *user, const rm_row_run *run, uint32_t position, con
     (void)err;
     memcpy(s->logits, logits, e->model.shape.vocabulary * sizeof *logits);
     return REMAT_OK;
-}
-
-/* Checkpoints of columns first .. end - 1. (Inputs go with their pages.) */
-static void drop_checkpoints(const remat_sequence *s, uint32_t first, uint32_t end) {
-    remat_engine *e = s->engine;
-    for (uint32_t c = first; e->route.checkpoints != NULL && c < end; c++)
-        rm_kept_give(&e->sweep.kept, rm_checkpoint_place(&e->cache, s->index, c));
 }
 
 /* The sequence as it was before the step. */

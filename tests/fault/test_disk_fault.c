@@ -244,6 +244,37 @@ static void canceled(const tiny_spec *spec, const run_config *c, uint32_t rounds
     twins_close(&t);
 }
 
+/* One sequence has taken all blocks for checkpoints, or inputs, and gives them back; the other takes
+ * some while its tokens run again, and is canceled at the k-th chunk. */
+static void canceled_keeping(const tiny_spec *spec) {
+    twins t;
+    uint32_t ended = 0;
+    if (!twins_open(&t, spec, 2, CONTEXT, REMAT_KV_F16)) t_fail("%s", t.why);
+    for (uint32_t k = 1; k <= (SANITIZED ? 8 : 60) && t.free != NULL && t.why[0] == '\0'; k++) {
+        run_config c =
+            config(k % 3 == 0 ? REMAT_COLD_INPUTS : REMAT_COLD_CHECKPOINT, GIVEN_MEMORY, 1, k % 4);
+        c.limits.resident_count = 0;
+        c.limits.chunk_rows = k % 3 == 0 ? 64 : k % 2 == 0 ? 16 : 7;
+        if (!twins_start(&t, &c)) break;
+        (void)twins_step(&t, (const uint32_t[TWINS]){400, 0, 0});
+        (void)twins_step(&t, (const uint32_t[TWINS]){0, 290, 0});
+        twins_truncate(&t, 0, 10);
+        t.cancel_at = k;
+        (void)twins_step(&t, (const uint32_t[TWINS]){0, 1, 0});
+        (void)twins_step(&t, (const uint32_t[TWINS]){1, 1, 0});
+        ended += t.canceled;
+    }
+    if (t.why[0] != '\0') t_fail("%s", t.why);
+    EXPECT(SANITIZED || ended > 20);
+    twins_close(&t);
+}
+
+static void canceled_while_keeping(void) {
+    const tiny_spec wide = wide_spec();
+    canceled_keeping(&wide);
+    canceled_keeping(tiny_spec_architecture(7));
+}
+
 static void canceled_at_any_moment(void) {
     static const uint32_t chunks[] = {64, 16, 7};
     const tiny_spec wide = wide_spec();
@@ -330,5 +361,6 @@ static void a_limited_file(void) {
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(reads_of_pages), T(writes_of_pages), T(reads_of_hidden_rows),
                   T(writes_of_hidden_rows), T(windows), T(a_disk_that_is_gone), T(reads_of_weights),
-                  T(canceled_at_any_moment), T(directories_that_do_not_work), T(a_limited_file));
+                  T(canceled_at_any_moment), T(canceled_while_keeping),
+                  T(directories_that_do_not_work), T(a_limited_file));
 }
