@@ -453,12 +453,13 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_dis
     memset(out, 0, sizeof *out);
     RM_TRY(common_setup(&p, err));
     out->setup = p.common; /* what nothing fits is told with */
+    const bool stream = limits->weights == REMAT_WEIGHTS_STREAM;
+    const bool hot = p.common.resident_columns >= p.common.column_count;
     const candidate full = {.chunk = limits->chunk_rows > 0 ? limits->chunk_rows : chunks[0],
                             .whole = true,
-                            .stream = limits->weights == REMAT_WEIGHTS_STREAM,
+                            .stream = stream,
                             .cold = REMAT_COLD_DROP,
-                            .rows = p.common.resident_columns >= p.common.column_count ? ROWS_CHUNK
-                                                                                       : ROWS_ALL};
+                            .rows = hot && !stream ? ROWS_CHUNK : ROWS_ALL};
     rm_setup all;
     const bool possible = setup_of(&all, &p, &full);
     if (!possible) {
