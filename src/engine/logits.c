@@ -2,8 +2,8 @@
  * logits.c: the end of a sweep: from hidden states to logits, for the rows that want them. See
  * sweep.h. Part: engine.
  *
- * Norms of the rows become inputs of the output matrix one by one, wherever their hidden states are;
- * then the matrix passes once for all of them, tile by tile: as it lies in memory, or as it arrives.
+ * Norms of the rows become inputs of the output matrix one by one, wherever their hidden states
+ * are; then the matrix passes once for all of them, tile by tile: as it lies in memory, or arrives.
  */
 #include "engine/sweep.h"
 
