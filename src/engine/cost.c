@@ -113,8 +113,9 @@ static double ring_share(double bytes) {
     return (bytes + 1) / (bytes + (1 << 20));
 }
 
+/* What runs side by side waits for each other now and then. */
 static double beside(double a, double b) {
-    return larger(a, b) + 0.1 * (a < b ? a : b);
+    return larger(a, b) + 0.25 * (a < b ? a : b);
 }
 
 rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
@@ -156,5 +157,6 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
         stream_s + again * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / spill;
     c.token_s = beside(cpu, io);
+    c.again = again > 0 && s->cold != REMAT_COLD_INPUTS;
     return c;
 }

@@ -336,15 +336,16 @@ static bool works_on_disk(const planner *p, const rm_setup *s) {
  * disk alone before one that does not. */
 typedef struct choice {
     double fewest; /* seconds; below 0: none fits */
-    bool taking, taken;
-    double seconds; /* of what is taken */
+    bool taking, taken, again;
+    double seconds; /* of what is taken; and whether tokens run again for each token */
 } choice;
 
-static bool better(const choice *c, const planner *p, double seconds, const rm_setup *s,
-                   const rm_setup *than) {
+static bool better(const choice *c, const planner *p, double seconds, bool again,
+                   const rm_setup *s, const rm_setup *than) {
     enum { NEARLY = 50 }; /* a fiftieth */
     if (seconds > c->fewest * (1 + 1.0 / NEARLY)) return false;
     if (!c->taken) return true;
+    if (again != c->again) return c->again;
     if (s->elastic && can_shrink(s) != can_shrink(than)) return can_shrink(s);
     const bool spills = works_on_disk(p, s), before = works_on_disk(p, than);
     return spills != before ? before : seconds < c->seconds;
@@ -364,8 +365,9 @@ static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_s
         if (best->fewest < 0 || seconds < best->fewest) best->fewest = seconds;
         return REMAT_OK;
     }
-    if (!better(best, p, seconds, s, &out->setup)) return REMAT_OK;
+    if (!better(best, p, seconds, cost.again, s, &out->setup)) return REMAT_OK;
     best->taken = true;
+    best->again = cost.again;
     best->seconds = seconds;
     out->setup = *s;
     out->total_bytes = total;

@@ -90,6 +90,7 @@ uint64_t rm_setup_kept(uint64_t *block_bytes, const rm_setup *s, const rm_model 
 typedef struct rm_cost {
     double prefill_s; /* a prompt that fills the context */
     double token_s;   /* a token at the end of it */
+    bool again;       /* for which tokens of the past run again */
 } rm_cost;
 
 /* Seconds with a setup: what arithmetic, memory and disk take, of which what runs side by side
