@@ -31,7 +31,8 @@
 #include "kernels/formats.h"
 
 enum {
-    RM_STATE_HEAD = 32, /* floats before o in a state: m, 15 unused, l[16] */
+    RM_STATE_HEAD = 32,    /* floats before o in a state: m, 15 unused, l[16] */
+    RM_ATTN_QUERIES = 192, /* queries that share a tile of K or V; more take turns */
 };
 
 typedef enum rm_kv_format { RM_KV_F16, RM_KV_F32, RM_KV_COUNT } rm_kv_format;

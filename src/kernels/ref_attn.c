@@ -19,9 +19,12 @@ size_t rm_page_bytes(rm_kv_format f, uint32_t dim) {
     return 2 * (size_t)RM_PAGE_TOKENS * dim * value_bytes(f);
 }
 
-/* f32 copies of K and V, and the scores of a block of queries (at most 8). */
+/* AVX2: f32 copies of K and V, and the scores of a block of queries (at most 8). AVX-512: a tile of
+ * 64 channels, scores of all queries, their m and c. */
 size_t rm_attn_scratch_bytes(uint32_t dim) {
-    return (2 * (size_t)RM_PAGE_TOKENS * dim + 8 * (size_t)RM_PAGE_TOKENS) * sizeof(float);
+    const size_t copies = (2 * (size_t)RM_PAGE_TOKENS * dim + 8 * (size_t)RM_PAGE_TOKENS);
+    const size_t tile = (size_t)RM_PAGE_TOKENS * 64 + RM_ATTN_QUERIES * (RM_PAGE_TOKENS + 2);
+    return (copies > tile ? copies : tile) * sizeof(float);
 }
 
 void rm_page_put(void *page, rm_kv_format f, uint32_t dim, uint32_t t, const float *k,

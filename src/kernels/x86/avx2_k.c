@@ -240,8 +240,11 @@ INLINE void add_block(int rows, int halves, rm_format f, __m256 *acc, const rm_k
     const int16_t *sums = x->sums + sb * x->step * RM_SUMS + (pairs == 8 ? 0 : 16);
     __m256i sum[TILES];
     UNROLL for (int t = 0; t < rows * halves; t++) sum[t] = _mm256_setzero_si256();
-    for (size_t b = 0; b < 8; b++)
+    for (size_t b = 0; b < 8; b++) { /* an eighth at a time: see avx512_k.c */
+        if (bytes == NULL && half == 0)
+            rm_ahead(w->scale + b * (rm_k_bytes(f) / 8), rm_k_bytes(f) / 8);
         add_sums(rows, halves, f, sum, w, bytes, s, half, b, q + b / 2 * x->q_step + b % 2 * 32);
+    }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int h = 0; h < halves; h++) {
         const size_t at = half + (size_t)h;
         const int t = r * halves + h;
@@ -270,7 +273,6 @@ INLINE void few_rows(int rows, int halves, rm_format f, float *y, const void *st
     for (size_t sb = 0; sb < sb_count; sb++) {
         const rm_k_view w = rm_k_at(f, strip, sb_count, sb);
         _Alignas(64) k_scales s;
-        if (half == 0) rm_ahead(w.scale, rm_k_bytes(f));
         UNROLL for (int h = 0; h < halves; h++) scales_of(f, &s, &w, half + (size_t)h);
         add_block(rows, halves, f, acc, &w, NULL, &s, x, sb, half);
     }

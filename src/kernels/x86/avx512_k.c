@@ -67,7 +67,8 @@ INLINE void scales_of(rm_format f, k_scales *s, const rm_k_view *w) {
 
 /* --- a block ------------------------------------------------------------------------------- */
 
-/* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. */
+/* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. The stream of w is
+ * asked for an eighth of a block at a time: all at once is more than a core has in flight. */
 INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,
                        const uint8_t (*bytes)[64], const k_scales *s, const int8_t *q,
                        size_t q_step) {
@@ -75,6 +76,7 @@ INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,
     for (size_t b = 0; b < 8; b++) {
         const int8_t *x = q + b / 2 * q_step + b % 2 * 32;
         __m512i lo[ROWS], hi[ROWS];
+        if (bytes == NULL) rm_ahead(w->scale + b * (rm_k_bytes(f) / 8), rm_k_bytes(f) / 8);
         UNROLL for (int r = 0; r < rows; r++) lo[r] = hi[r] = _mm512_setzero_si512();
         UNROLL for (int v = 0; v < 4; v++) {
             __m512i wl, wh;
@@ -135,7 +137,6 @@ INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const r
     for (size_t sb = 0; sb < sb_count; sb++) {
         const rm_k_view w = rm_k_at(f, strip, sb_count, sb);
         k_scales s;
-        rm_ahead(w.scale, rm_k_bytes(f));
         scales_of(f, &s, &w);
         add_block(rows, f, acc, &w, NULL, &s, x, sb);
     }
