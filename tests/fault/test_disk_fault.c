@@ -244,8 +244,8 @@ static void canceled(const tiny_spec *spec, const run_config *c, uint32_t rounds
     twins_close(&t);
 }
 
-/* One sequence has taken all blocks for checkpoints, or inputs, and gives them back; the other takes
- * some while its tokens run again, and is canceled at the k-th chunk. */
+/* One sequence has taken all blocks for checkpoints, or inputs, and gives them back; the other
+ * takes some while its tokens run again, and is canceled at the k-th chunk. */
 static void canceled_keeping(const tiny_spec *spec) {
     twins t;
     uint32_t ended = 0;
