@@ -2,10 +2,14 @@
 #include "engine/engine.h"
 #include "engine/policy.h"
 
+/* What a whole layer reaches of the rates of its products and its attention alone: norms, gates,
+ * 8-bit inputs, rotary, barriers take the rest (docs/speed.md). */
+static const double PRODUCTS_SHARE = 0.3, ATTENTION_SHARE = 0.6;
+
 rm_rates rm_rates_guess(void) {
-    return (rm_rates){.products_s = 2e11,
+    return (rm_rates){.products_s = 6e11,
                       .weights_s = 1e10,
-                      .attention_s = 5e10,
+                      .attention_s = 8e10,
                       .pages_s = 1e10,
                       .pack_s = 3e9,
                       .disk_read_s = 1e9,
@@ -89,7 +93,9 @@ static double dropped_columns(const rm_setup *s, const sizes *z) {
 }
 
 static double rows_s(const sizes *z, const rm_rates *r, double rows, double chunk, double past) {
-    return rows * (z->linear / r->products_s + past * z->attention / r->attention_s) /
+    return rows *
+           (z->linear / (PRODUCTS_SHARE * r->products_s) +
+            past * z->attention / (ATTENTION_SHARE * r->attention_s)) /
            efficiency(chunk);
 }
 
@@ -141,8 +147,9 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
         const double share = missing > s->kept_count ? s->kept_count / missing : 1;
         const double product =
             4.0 * m->shape.dim * kv * RM_PAGE_TOKENS; /* fine: two rows for one */
-        again_s = again_s * (1 - share) +
-                  share * missing * product / r->products_s / efficiency(RM_PAGE_TOKENS);
+        again_s = again_s * (1 - share) + share * missing * product /
+                                              (PRODUCTS_SHARE * r->products_s) /
+                                              efficiency(RM_PAGE_TOKENS);
     }
     cpu = z.weights / r->weights_s + z.seen * z.page_bytes / r->pages_s + pack_s + again_s;
     io =

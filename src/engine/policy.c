@@ -113,8 +113,8 @@ static uint64_t step_columns(const policy *p) {
     return n;
 }
 
-/* Whether cold pages can go to disk while a sweep is in their layer. A disk that may run full is not
- * counted on. */
+/* Whether cold pages can go to disk while a sweep is in their layer. A disk that may run full is
+ * not counted on. */
 static bool leaves_meanwhile(const policy *p) {
     return p->e->cache.spill != NULL && p->e->setup.spill_reserved;
 }

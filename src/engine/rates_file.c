@@ -243,8 +243,8 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* A disk that seemed slow may have been at work for others: it is looked at again, and the best that
- * it ever did counts. False: it is the same. */
+/* A disk that seemed slow may have been at work for others: it is looked at again, and the best
+ * that it ever did counts. False: it is the same. */
 static bool look_again(rm_rates *r, void *memory, int model_fd, const char *spill_dir) {
     static const double slow = 4e8; /* bytes a second */
     const bool slow_write = spill_dir != NULL && r->disk_write_s < slow;

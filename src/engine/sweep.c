@@ -4,16 +4,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum {
-    /* Strips of the output matrix whose results are held as tiles at a time. */
-    OUTPUT_STRIPS = 1024,
-};
-
-static uint32_t tile_strips(const rm_model *m) {
-    const uint32_t all = rm_strips(m->shape.vocabulary);
-    return all < OUTPUT_STRIPS ? all : OUTPUT_STRIPS;
-}
-
 int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep_shape *shape,
                     remat_error *err) {
     const uint64_t width = (uint64_t)RM_LANES * rm_strips(m->shape.vocabulary);
@@ -40,7 +30,7 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
                            rm_input_bytes(kind, shape->logits_rows, m->shape.dim), err));
     RM_TRY(rm_ledger_carve(&s->logits, l, logits, shape->logits_rows, width * sizeof(float), err));
     /* The tile, and room for the second half of a fine result. */
-    const uint64_t tile = (uint64_t)RM_LANES * tile_strips(m);
+    const uint64_t tile = (uint64_t)RM_LANES * rm_sweep_tile_strips(m);
     return rm_ledger_carve(&s->logit_tiles, l, logits,
                            ((uint64_t)shape->logits_rows * rm_input_rows(kind) + 1) * tile,
                            sizeof(float), err);
@@ -388,7 +378,7 @@ static void release_rebuilt(rm_sweep *s, uint32_t layer) {
 
 /* --- the layers ------------------------------------------------------------------------------- */
 
-static int check_canceled(const rm_sweep *s, remat_error *err) {
+int rm_sweep_check(const rm_sweep *s, remat_error *err) {
     return s->canceled(s->user) ? rm_fail(err, REMAT_E_CANCELED, "interrupted") : REMAT_OK;
 }
 
@@ -465,7 +455,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     RM_TRY(rm_stream_layer(s->stream, layer, err));
     RM_TRY(rebuild_pages(s, layer, err));
     for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
-        RM_TRY(check_canceled(s, err));
+        RM_TRY(rm_sweep_check(s, err));
         s->pause(s->user);
         RM_TRY(run_chunk(s, layer, at, err));
         done += s->now.rows;
@@ -480,99 +470,6 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     return REMAT_OK;
 }
 
-/* --- the way out ------------------------------------------------------------------------------ */
-
-/* A row whose logits are wanted. */
-typedef struct wanted {
-    const rm_row_run *run;
-    uint32_t position;
-} wanted;
-
-/* Inputs of the output matrix are in logit_in; the logits of count rows go to s->logits. */
-static int output_rows(rm_sweep *s, const rm_inputs *in, uint32_t count, remat_error *err) {
-    const size_t width = (size_t)RM_LANES * rm_strips(s->model->shape.vocabulary);
-    const uint32_t most = tile_strips(s->model);
-    for (;;) {
-        rm_matrix tile;
-        uint32_t first;
-        RM_TRY(rm_stream_output(s->stream, &tile, &first, err));
-        if (tile.outputs == 0) return REMAT_OK;
-        const uint32_t strips = rm_strips(tile.outputs);
-        for (uint32_t at = 0; at < strips; at += most) {
-            const uint32_t n = strips - at < most ? strips - at : most;
-            rm_matrix part = tile;
-            part.strips += (size_t)at * part.strip_bytes;
-            part.outputs = n * RM_LANES;
-            float *to = s->logit_tiles;
-            const rm_product out = rm_product_make(&part, true, count, &to);
-            rm_products_run(s->kernels, s->threads, &s->work, in, &out, 1);
-            for (uint32_t i = 0; i < count; i++)
-                rm_product_row(s->logits + i * width + (size_t)(first + at) * RM_LANES, s->kernels,
-                               &out, i, to);
-        }
-    }
-}
-
-/* The norms of the next count wanted rows, from *run and *row on: inputs of the output matrix. */
-static int input_rows(rm_sweep *s, rm_inputs *in, wanted *rows, uint32_t count, uint32_t *run,
-                      uint32_t *row) {
-    const rm_model *m = s->model;
-    float *const *space = s->work.threads[0].row;
-    for (uint32_t i = 0; i < count;) {
-        const rm_row_run *r = &s->runs[*run];
-        if (r->leave < m->shape.layer_count || *row == r->count) {
-            ++*run;
-            *row = 0;
-            continue;
-        }
-        const float *from = s->rows.memory + (size_t)r->row_first * m->shape.dim;
-        if (s->rows.spilled) from = rm_rows_open(&s->rows, run, 1, true);
-        if (from == NULL) return RM_SWEEP_LOST;
-        for (; i < count && *row < r->count; i++, ++*row) {
-            s->kernels->rms_norm(space[0], from + (size_t)*row * m->shape.dim, m->output_norm.at,
-                                 m->shape.dim, m->shape.norm_epsilon);
-            rm_inputs_put(s->kernels, in, i, 0, m->shape.dim, space[0], space[1]);
-            rows[i] = (wanted){.run = r, .position = r->first + *row};
-        }
-    }
-    return REMAT_OK;
-}
-
-static uint32_t wanted_count(const rm_sweep *s) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->run_count; i++)
-        n += s->runs[i].leave == s->model->shape.layer_count ? s->runs[i].count : 0;
-    return n;
-}
-
-static int all_logits(rm_sweep *s, rm_logits_fn *fn, void *user, remat_error *err) {
-    const rm_model *m = s->model;
-    const size_t width = (size_t)RM_LANES * rm_strips(m->shape.vocabulary);
-    const rm_input_kind kind = rm_input_of(&m->output, true);
-    uint32_t left = wanted_count(s), run = 0, row = 0;
-    while (left > 0) {
-        const uint32_t n = left < s->shape.logits_rows ? left : s->shape.logits_rows;
-        wanted rows[RM_GROUP];
-        rm_inputs in = {.mask = 1u << kind};
-        in.kind[kind] = rm_input_view(s->logit_in, kind, n, m->shape.dim);
-        RM_TRY(check_canceled(s, err));
-        RM_TRY(input_rows(s, &in, rows, n, &run, &row));
-        RM_TRY(output_rows(s, &in, n, err));
-        for (uint32_t i = 0; i < n; i++) {
-            const float *logits = s->logits + i * width;
-            if (!s->kernels->all_finite(logits, m->shape.vocabulary)) {
-                return rm_fail(err, REMAT_E_FAILED,
-                               "logits after position %u are not finite numbers: "
-                               "the model's weights or its type are unsound; try another file",
-                               rows[i].position);
-            }
-            RM_TRY(fn(user, rows[i].run, rows[i].position, logits, err));
-        }
-        left -= n;
-    }
-    return REMAT_OK;
-}
-
 int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, remat_error *err) {
     const uint32_t layers = s->model->shape.layer_count;
     RM_ASSERT(run_count > 0 && run_count <= s->shape.run_max);
@@ -581,12 +478,12 @@ int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, 
     s->ahead = (rm_cursor){0};
     rm_rows_reset(&s->rows);
     rm_stream_begin(s->stream, 0, layers - 1,
-                    (wanted_count(s) + s->shape.logits_rows - 1) / s->shape.logits_rows);
+                    (rm_sweep_wanted(s) + s->shape.logits_rows - 1) / s->shape.logits_rows);
     rm_sweep_read_ahead(s);
     int status = REMAT_OK;
     for (uint32_t layer = 0; status == REMAT_OK && layer < layers; layer++)
         status = run_layer(s, layer, err);
-    if (status == REMAT_OK) status = all_logits(s, fn, user, err);
+    if (status == REMAT_OK) status = rm_sweep_logits(s, fn, user, err);
     rm_stage_forget(s->cache);
     rm_stream_end(s->stream);
     return status;

@@ -117,6 +117,15 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
  * returns, and RM_SWEEP_LOST. Pages may then stay held. */
 int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, remat_error *err);
 
+/* REMAT_E_CANCELED when the caller wants an end. */
+int rm_sweep_check(const rm_sweep *s, remat_error *err);
+
+/* Logits of the rows that want them (logits.c): how many rows; strips of the output matrix whose
+ * results lie in logit_tiles; and fn called for each, in order. */
+uint32_t rm_sweep_wanted(const rm_sweep *s);
+uint32_t rm_sweep_tile_strips(const rm_model *m);
+int rm_sweep_logits(rm_sweep *s, rm_logits_fn *fn, void *user, remat_error *err);
+
 /* Look ahead for pages (chunk.c): begins reads of spilled pages in the order of use, for the chunk
  * in work and those after it, as far as the stage has room. Attention calls it whenever it has
  * taken or given back some. */
