@@ -103,7 +103,6 @@ static remat_limits limits_of(const run_config *c) {
 static void give(rm_setup *s, const rm_model *m, remat_cold how, const given_setup *g) {
     const uint32_t rows = s->sequence_count * s->context_count;
     const uint32_t least = s->chunk_rows < rows ? s->chunk_rows : rows;
-    if (m->shape.layer_count < 2 && how == REMAT_COLD_CHECKPOINT) how = REMAT_COLD_DROP;
     const bool spill = how == REMAT_COLD_SPILL;
     const uint32_t band = s->column_count < RM_SPAN_PAGES ? s->column_count : RM_SPAN_PAGES;
     s->cold = how; /* a small context may be planned to stay */
@@ -133,7 +132,8 @@ static void give(rm_setup *s, const rm_model *m, remat_cold how, const given_set
 
 static int start_given(remat_engine *e, const run_config *c, remat_error *err) {
     const uint64_t program = 1 << 20;
-    const remat_limits l = limits_of(c);
+    remat_limits l = limits_of(c);
+    if (e->model.shape.layer_count < 2 && l.cold == REMAT_COLD_CHECKPOINT) l.cold = REMAT_COLD_DROP;
     const rm_rates rates = rm_rates_guess();
     rm_planned p;
     rm_ledger measured;

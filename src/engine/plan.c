@@ -472,6 +472,11 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_dis
     }
     RM_TRY(measure(&out->full_bytes, &l, &p, &all, err));
     RM_TRY(choose(out, &p, budget, err));
+    if (out->minimum_bytes == UINT64_MAX) {
+        return rm_fail(err, REMAT_E_USAGE,
+                       "limits: no way does all that is asked for: inputs need chunks of 64 rows, "
+                       "checkpoints two layers, the spill file a directory");
+    }
     out->minimum_bytes += MINIMUM_MARGIN_BYTES;
     if (out->total_bytes > 0) out->account_bytes[RM_ACCOUNT_PROGRAM] = program_bytes;
     return REMAT_OK;

@@ -224,14 +224,20 @@ static bool demote(const policy *p, remat_sequence *s) {
     return demote_in(p, s, 0, free) || demote_in(p, s, free, all);
 }
 
+/* Has it something to give up? Below a checkpoint pages stay. */
+static bool gives(const policy *p, const remat_sequence *s) {
+    return s->open && hot(p, s) > 0 &&
+           least_cold(s, 0, columns(total_of(p, s))) < p->e->model.shape.layer_count;
+}
+
 /* Idle sequences give way first, the largest of them; then those of the step. */
 static remat_sequence *victim(const policy *p) {
     remat_sequence *best = NULL;
     uint64_t best_hot = 0;
     for (uint32_t i = 0; i < p->e->setup.sequence_count; i++) {
         remat_sequence *s = &p->e->sequences[i];
-        const uint64_t pages = s->open ? hot(p, s) : 0;
-        if (pages == 0) continue;
+        if (!gives(p, s)) continue;
+        const uint64_t pages = hot(p, s);
         const bool idle = step_of(p, s) == NULL, best_idle = best && step_of(p, best) == NULL;
         if (best == NULL || idle > best_idle || (idle == best_idle && pages > best_hot)) {
             best = s;

@@ -17,9 +17,10 @@ static void walk_layer(rm_route *r, uint32_t sequence, uint32_t count, uint32_t 
         const bool runs = r->leave[c] != RM_ROUTE_NONE;
         if (runs && r->leave[c] > layer && r->enter[c] <= layer)
             low = smaller(low, rm_first_column(y, c * RM_PAGE_TOKENS));
-        if (c < low || (runs && r->enter[c] <= layer)) continue;
+        if (c < low || (runs && r->enter[c] <= layer && layer <= r->leave[c])) continue;
         if (rm_cache_known(r->cache, sequence, layer, c)) continue;
-        if (!runs) r->leave[c] = (uint16_t)layer;
+        /* In a second walk a column may have to go further than the first one found. */
+        if (!runs || r->leave[c] < layer) r->leave[c] = (uint16_t)layer;
         const bool kept =
             !runs && r->checkpoints != NULL && layer >= r->checkpoint_layer &&
             rm_kept_at(r->checkpoints, rm_checkpoint_place(r->cache, sequence, c)) != NULL;

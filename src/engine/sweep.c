@@ -247,6 +247,20 @@ static void leave_window(rm_sweep *s, uint32_t layer) {
     }
 }
 
+/* The same for tokens that have run again: those before a gap are not met by the walk. */
+static void leave_gaps(rm_sweep *s, uint32_t layer) {
+    const rm_layer *y = &s->model->layers[layer];
+    for (uint32_t i = 0, end; y->window > 0 && i < s->run_count; i = end) {
+        const uint32_t sequence = s->runs[i].sequence;
+        for (end = i + 1; end < s->run_count && s->runs[end].sequence == sequence;)
+            end++;
+        const rm_row_run *last = &s->runs[end - 1];
+        const uint32_t low = rm_first_column(y, last->first + last->count);
+        for (uint32_t k = i; k < end && column_of(&s->runs[k]) < low; k++)
+            rm_cache_drop_page(s->cache, sequence, layer, column_of(&s->runs[k]));
+    }
+}
+
 static void release_cold(rm_sweep *s, uint32_t layer) {
     for (uint32_t i = 0; i < s->run_count; i++) {
         const rm_row_run *r = &s->runs[i];
@@ -448,6 +462,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
         if (s->progress != NULL && done < rows)
             s->progress(s->user, layer * rows + done, rows * layers);
     }
+    leave_gaps(s, layer);
     release_cold(s, layer);
     release_rebuilt(s, layer);
     forget_checkpoints(s, layer);

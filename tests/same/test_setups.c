@@ -120,8 +120,8 @@ static void run_setups(const tiny_spec *spec, uint32_t sequences, uint32_t conte
             shown->streamed += s.weight_read_bytes;
             shown->compared += t.compared;
             if (s.healed_count > 0 || t.warnings > 0)
-                t_fail("setup %u; %s: healed %" PRIu64 " times, %u warnings: %s", i, t.config,
-                       s.healed_count, t.warnings, t.tight->spill.trouble);
+                t_fail("setup %u; %s; %s: healed %" PRIu64 " times, %u warnings: %s", i, spec->name,
+                       t.config, s.healed_count, t.warnings, t.tight->spill.trouble);
         }
         if (t.why[0] != '\0') t_fail("setup %u: %s", i, t.why);
     }
