@@ -54,7 +54,7 @@ INLINE void chains(int n, int vectors, __m512 acc[QUERIES][VECTORS], const float
         }
         if (kind == F16) {
             UNROLL for (int j = 0; j < step_bytes; j += 64)
-                _mm_prefetch(b->ahead + s * (size_t)step_bytes + j, _MM_HINT_T0);
+                _mm_prefetch(b->ahead + s * (size_t)step_bytes + j, _MM_HINT_T1);
         }
         UNROLL for (int i = 0; i < n; i++) {
             const __m512 x = _mm512_set1_ps(a[(size_t)i * a_row + s]);

@@ -67,8 +67,8 @@ INLINE void scales_of(rm_format f, k_scales *s, const rm_k_view *w) {
 
 /* --- a block ------------------------------------------------------------------------------- */
 
-/* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. The stream of w is
- * asked for an eighth of a block at a time: all at once is more than a core has in flight. */
+/* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. The stream of w
+ * is asked for an eighth of a block at a time: all at once is more than a core has in flight. */
 INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,
                        const uint8_t (*bytes)[64], const k_scales *s, const int8_t *q,
                        size_t q_step) {
