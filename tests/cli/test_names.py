@@ -42,7 +42,7 @@ r = toy(*BASE, "-fa", "maybe")
 check("-fa takes no other word", r.refused(2) and "maybe" in r.err, r)
 check("-b bounds -ub", [Run("plan", "-m", TOY, "-c", "100", *f.split(), "--json", *SMALL).json["chunk_rows"]
                         for f in ("-b 32", "-b 32 -ub 64", "-b 64 -ub 32", "-b 2048 -ub 32")] == [32, 32, 32, 32])
-for flags in ("--keep 4", "--mirostat 2", "-np 2", "--typical 0.9", "--grammar x", "--lora x", "--n-predict", "-ngl"):
+for flags in ("--mirostat 2", "-np 2", "--typical 0.9", "--grammar x", "--lora x", "--n-predict", "-ngl"):
     r = toy("-p", "the", *flags.split())
     check(f"{flags} stays an error", r.refused(2), r)
 

@@ -68,7 +68,8 @@ def real_model():
 
 class Run:
     """One finished run. code is negative after a signal; out is bytes, err is text; peak is what the
-    kernel says of resident memory (at least that of this script: the figure outlives exec)."""
+    kernel says of resident memory: as the run's own JSON has it (VmHWM), else what its parent is
+    told, which is at least that of this script (the figure outlives exec)."""
 
     def __init__(self, *args, stdin=None, source=None, env=None, timeout=120, before=None, send=None, cwd=None, **how):
         argv = [REMAT] + [os.fsencode(str(a)) if not isinstance(a, bytes) else a for a in args]
@@ -103,6 +104,8 @@ class Run:
             self.json = json.loads(self.out)
         except ValueError:
             self.json = None
+        if isinstance(self.json, dict) and "memory" in self.json:
+            self.peak = self.json["memory"]["peak_bytes"]  # the kernel's figure for it alone
 
     def _end(self, p):
         self.timed_out = True
