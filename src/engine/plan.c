@@ -11,7 +11,7 @@ enum {
     CHUNK_COUNT = sizeof chunks / sizeof *chunks,
     ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
     /* The resident size of the program differs by this much from run to run. */
-    MINIMUM_MARGIN_BYTES = 1 << 20,
+    MINIMUM_MARGIN_BYTES = 896 << 10,
     RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 4 << 20, /* with less it waits for us (docs/speed.md) */
     STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
