@@ -61,9 +61,11 @@ static uint32_t unwritten(const rm_sweep *s, uint32_t layer, uint32_t sequence) 
 /* Asks for the missing pages of one sequence's pieces; false when the stage is full. */
 static bool read_columns(rm_sweep *s, uint32_t layer, uint32_t sequence, uint32_t end) {
     while (s->ahead_column < end) {
-        const uint32_t first = s->ahead_column;
+        /* A read does not go from one span into the next: bands are whole spans, and a read that
+         * is of no use to one as a whole would be given up. */
+        const uint32_t first = s->ahead_column, most = RM_SPAN_PAGES - first % RM_SPAN_PAGES;
         uint32_t n = 0;
-        while (first + n < end && n < RM_SPAN_PAGES &&
+        while (first + n < end && n < most &&
                rm_cache_page(s->cache, sequence, layer, first + n) == NULL &&
                rm_cache_spilled(s->cache, sequence, layer, first + n))
             n++;
