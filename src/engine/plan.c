@@ -12,7 +12,7 @@ enum {
     ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
     /* The resident size of the program differs by this much from run to run. */
     MINIMUM_MARGIN_BYTES = 896 << 10,
-    RAW_BYTES = 8 << 20, /* of weights in flight: keeps a disk busy while a layer computes */
+    RAW_BYTES = 8 << 20,       /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 4 << 20, /* with less it waits for us (docs/speed.md) */
     STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
     TILE_BYTES = 4 << 20,            /* of a streamed output matrix */
@@ -340,8 +340,8 @@ typedef struct choice {
     double seconds; /* of what is taken; and whether tokens run again for each token */
 } choice;
 
-static bool better(const choice *c, const planner *p, double seconds, bool again,
-                   const rm_setup *s, const rm_setup *than) {
+static bool better(const choice *c, const planner *p, double seconds, bool again, const rm_setup *s,
+                   const rm_setup *than) {
     enum { NEARLY = 50 }; /* a fiftieth */
     if (seconds > c->fewest * (1 + 1.0 / NEARLY)) return false;
     if (!c->taken) return true;
