@@ -1,6 +1,7 @@
 /* dirs.c: see dirs.h. */
 #include "base/dirs.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,14 +28,16 @@ static bool is_folder(const char *path) {
 bool rm_dirs_make(const char *path) {
     char part[PATH_MAX];
     const size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part) return false;
-    if (is_folder(path)) return true;
-    for (size_t i = 1; i <= length; i++) {
+    int reason = length == 0 ? ENOENT : length >= sizeof part ? ENAMETOOLONG : 0;
+    if (reason == 0 && is_folder(path)) return true;
+    for (size_t i = 1; reason == 0 && i <= length; i++) {
         if (path[i] != '/' && path[i] != '\0') continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        /* Whether it worked is seen at the end: one that exists fails as well. */
-        (void)mkdir(part, 0700);
+        /* One that cannot be made may still be there, above a read-only or closed parent. */
+        const int failed = mkdir(part, 0700) != 0 ? errno : 0;
+        if (failed != 0 && !is_folder(part)) reason = failed == EEXIST ? ENOTDIR : failed;
     }
-    return is_folder(path);
+    errno = reason;
+    return reason == 0;
 }

@@ -11,7 +11,7 @@
 bool rm_dirs_cache(char *out, size_t cap);
 
 /* Makes the folder and those above it that are missing, with mode 0700. True when it is there
- * afterwards, whoever made it. */
+ * afterwards, whoever made it; else errno says why not. */
 bool rm_dirs_make(const char *path);
 
 #endif /* RM_BASE_DIRS_H */

@@ -8,6 +8,8 @@
 #ifndef RM_BASE_LIMITS_H
 #define RM_BASE_LIMITS_H
 
+#include <stdint.h>
+
 enum {
     RM_THREADS_MAX = 64,
     RM_CHUNK_ROWS_MAX = 512, /* rows that go through a layer together */
@@ -31,6 +33,11 @@ enum {
 
     RM_STACK_BYTES = 512 << 10, /* of a worker thread; frames are under 8 KiB, see the Makefile */
 };
+
+/* Pages that hold so many tokens of a layer. */
+static inline uint32_t rm_columns(uint32_t tokens) {
+    return tokens / RM_PAGE_TOKENS + (tokens % RM_PAGE_TOKENS > 0);
+}
 
 _Static_assert(RM_SPAN_TOKENS % RM_PAGE_TOKENS == 0, "a span is whole pages");
 _Static_assert(RM_CHUNK_ROWS_MAX % 16 == 0, "a chunk is whole groups of rows");

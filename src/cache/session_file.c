@@ -78,7 +78,7 @@ static int check_header(const rm_session_reader *r, remat_error *err) {
         return damaged(r, err, "its header is");
     if (h->token_count > (size - TOKENS_AT) / sizeof(uint32_t))
         return damaged(r, err, "its tokens are");
-    const uint64_t columns = ((uint64_t)h->cached_count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    const uint64_t columns = rm_columns(h->cached_count);
     if (h->cache == r->kind.cache &&
         (h->page_bytes != r->kind.page_bytes || h->page_count > columns * r->kind.layer_count))
         return damaged(r, err, "its header is");
@@ -163,7 +163,7 @@ rm_session_state rm_session_entry_at(rm_session_entry *out, rm_session_reader *r
     if (!there && !fill_window(r, index)) return RM_SESSION_LOST;
     memcpy(out, r->window + (size_t)(index - r->window_first) * sizeof *out, sizeof *out);
     if (out->own_hash != entry_hash(out, &r->head, index)) return RM_SESSION_LOST;
-    const uint32_t columns = (r->head.cached_count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    const uint32_t columns = rm_columns(r->head.cached_count);
     if (out->layer >= r->kind.layer_count || out->column >= columns) return RM_SESSION_LOST;
     if (out->at == 0) return RM_SESSION_ABSENT;
     if (out->at > r->file.size || r->kind.page_bytes > r->file.size - out->at)

@@ -1,5 +1,6 @@
 /* spill_file.c: see spill_file.h. */
 #include "cache/spill_file.h"
+#include "base/dirs.h"
 #include "base/io.h"
 #include "base/random.h"
 
@@ -46,25 +47,6 @@ static int file_failed(const char *dir, int reason, remat_error *err) {
     }
 }
 
-/* Creates what is missing of dir, from the top. */
-static int make_dirs(const char *dir, remat_error *err) {
-    char path[PATH_MAX];
-    const size_t length = strlen(dir);
-    if (length >= sizeof path) return file_failed(dir, ENAMETOOLONG, err);
-    for (size_t end = 1; end <= length; end++) {
-        if (dir[end] != '/' && dir[end] != '\0') continue;
-        memcpy(path, dir, end);
-        path[end] = '\0';
-        /* One that cannot be made may still be there, above a read-only or closed parent. */
-        if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-            const int reason = errno;
-            struct stat st;
-            if (stat(path, &st) != 0) return file_failed(dir, reason, err);
-        }
-    }
-    return REMAT_OK;
-}
-
 /* A file with a random name that loses it at once. Gives a descriptor or a negative errno. */
 static int open_named(int dir_fd) {
     int fd = -1;
@@ -96,7 +78,7 @@ static int open_unnamed(int dir_fd) {
 int rm_spill_file_open(rm_spill_file *f, const char *dir, bool make_dir, remat_error *err) {
     *f = (rm_spill_file){.fd = -1};
     if (dir[0] == '\0') return file_failed(dir, ENOENT, err);
-    if (make_dir) RM_TRY(make_dirs(dir, err));
+    if (make_dir && !rm_dirs_make(dir)) return file_failed(dir, errno, err);
     const int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) return file_failed(dir, errno, err);
     f->fd = open_unnamed(dir_fd);

@@ -16,7 +16,6 @@ int remat_sequence_open(remat_sequence **out, remat_engine *e, remat_error *err)
         s->open = true;
         s->count = 0;
         memset(s->cold, 0, e->setup.column_count * sizeof *s->cold);
-        memset(s->uses, 0, e->setup.column_count * sizeof *s->uses);
         *out = s;
         return REMAT_OK;
     }
@@ -91,7 +90,7 @@ static bool columns_equal(const remat_sequence *s, uint32_t a, uint32_t b) {
 void remat_each_interval(const remat_sequence *s, remat_interval_fn *fn, void *user) {
     static const char *const names[] = {"resident", "spilled", "inputs", "checkpointed", "dropped"};
     const uint32_t layers = s->engine->model.shape.layer_count;
-    const uint32_t columns = (s->count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    const uint32_t columns = rm_columns(s->count);
     for (uint32_t c = 0, end; c < columns; c = end) {
         for (end = c + 1; end < columns && columns_equal(s, c, end); end++) {
         }

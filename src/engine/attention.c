@@ -87,14 +87,6 @@ static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t
     r->job->kernels->attn_span(&job);
 }
 
-static uint32_t larger(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
-static uint32_t smaller(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
 /* The first span that a row, and so any after it, sees something of. */
 static uint32_t first_span(const run *r, uint32_t row) {
     const uint32_t all = r->job->chunk->position[row] + 1;
@@ -134,12 +126,12 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
         g++;
     }
     const uint32_t skip = tile * r->tile_rows, left = g->count - skip;
-    const uint32_t first = g->first + skip, count = smaller(left, r->tile_rows);
+    const uint32_t first = g->first + skip, count = rm_least(left, r->tile_rows);
     const uint32_t dim = r->shape->head_dim_padded, from = first_span(r, first);
     float *total = tile_total(r, t, kv_head, first);
     for (uint32_t i = 0; r->span_first <= from && i < count * r->group; i++)
         rm_attn_state_clear(total + (size_t)i * r->stride, dim);
-    for (uint32_t span = larger(from, r->span_first);
+    for (uint32_t span = rm_most(from, r->span_first);
          span < r->span_end && seen_of(r, first + count - 1, span) > 0; span++) {
         span_of_rows(r, t->state[1], g->sequence, first, count, kv_head, span, t);
         for (uint32_t i = 0; i < count * r->group; i++) {
@@ -158,8 +150,8 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
 /* Spans of the band that a segment's rows see: how many, from *first on. */
 static uint32_t spans_of(const run *r, const rm_segment *g, uint32_t *first) {
     const uint32_t last = r->job->chunk->position[g->first + g->count - 1] / RM_SPAN_TOKENS;
-    *first = larger(first_span(r, g->first), r->span_first);
-    const uint32_t end = smaller(last + 1, r->span_end);
+    *first = rm_most(first_span(r, g->first), r->span_first);
+    const uint32_t end = rm_least(last + 1, r->span_end);
     return end > *first ? end - *first : 0;
 }
 
@@ -207,12 +199,10 @@ static void columns_of(const run *r, const rm_segment *g, uint32_t span_first, u
                        uint32_t *first, uint32_t *end) {
     const uint32_t *position = r->job->chunk->position;
     const rm_layer *y = &r->job->model->layers[r->job->layer];
-    const uint32_t low = position[g->first] + 1 > y->window && y->window > 0
-                             ? (position[g->first] + 1 - y->window) / RM_PAGE_TOKENS
-                             : 0;
-    *first = larger(low, span_first * RM_SPAN_PAGES);
+    const uint32_t low = rm_first_column(y, position[g->first]);
+    *first = rm_most(low, span_first * RM_SPAN_PAGES);
     *end =
-        smaller(position[g->first + g->count - 1] / RM_PAGE_TOKENS + 1, span_end * RM_SPAN_PAGES);
+        rm_least(position[g->first + g->count - 1] / RM_PAGE_TOKENS + 1, span_end * RM_SPAN_PAGES);
 }
 
 /* Pages of columns first .. end - 1 that are in the file only. */

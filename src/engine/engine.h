@@ -26,7 +26,6 @@ struct remat_sequence {
     uint32_t *tokens; /* context_count ids */
     float *logits;    /* after the last token; vocabulary */
     uint16_t *cold;   /* of each column: so many lowest layers are not kept in memory (policy.h) */
-    float *uses;      /* of each column: how often its pages are read, lately */
 };
 
 struct remat_engine {

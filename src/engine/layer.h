@@ -43,6 +43,11 @@ typedef struct rm_layer_job {
     void *read_user;
 } rm_layer_job;
 
+/* First column that a row at this position sees in a layer. */
+static inline uint32_t rm_first_column(const rm_layer *y, uint32_t position) {
+    return y->window == 0 || position < y->window ? 0 : (position + 1 - y->window) / RM_PAGE_TOKENS;
+}
+
 /* rest: the whole layer, else keys only. The rows' own pages are in the pool; those before them in
  * memory or in the spill file. False: one of these was lost. */
 bool rm_layer_run(const rm_layer_job *job, bool rest);

@@ -14,8 +14,7 @@ enum {
     MINIMUM_MARGIN_BYTES = 896 << 10,
     RAW_BYTES = 8 << 20,       /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 4 << 20, /* with less it waits for us (docs/speed.md) */
-    STAGE_LEAST = 2 * RM_SPAN_PAGES, /* two bands of one span */
-    TILE_BYTES = 4 << 20,            /* of a streamed output matrix */
+    TILE_BYTES = 4 << 20,      /* of a streamed output matrix */
     TILE_BYTES_TIGHT = 1 << 20,
 };
 
@@ -43,7 +42,6 @@ uint32_t rm_plan_unit(const rm_model *m, uint32_t index) {
     const uint32_t layers = m->shape.layer_count;
     if (index == 2 * layers) return RM_UNIT_OUTPUT;
     if (index > 2 * layers) return RM_UNIT_EMBEDDING;
-    if (m->output.source == m->embedding.source && index == 2 * layers) return RM_UNIT_EMBEDDING;
     /* A step that shares no divisor with the count visits all layers, far from each other. */
     uint32_t step = (uint32_t)(layers * 0.618) + 1;
     for (;; step++) {
@@ -119,10 +117,6 @@ static int measure(uint64_t *out, rm_ledger *l, const planner *p, const rm_setup
 
 /* --- setups ----------------------------------------------------------------------------------- */
 
-static uint32_t least(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
 /* Pages with `columns` of each sequence hot. */
 static uint64_t pages(const planner *p, uint32_t columns, uint32_t chunk, bool spill) {
     const rm_setup *s = &p->common;
@@ -133,7 +127,7 @@ static uint64_t pages(const planner *p, uint32_t columns, uint32_t chunk, bool s
 }
 
 static uint32_t resident_columns(const rm_setup *s) {
-    return least(s->resident_columns, s->column_count);
+    return rm_least(s->resident_columns, s->column_count);
 }
 
 /* The least that a candidate takes; false when it makes no sense here. */
@@ -165,11 +159,11 @@ static bool setup_of(rm_setup *out, const planner *p, const candidate *c) {
         s.page_count += s.sequence_count * s.column_count * s.checkpoint_layer;
     }
     if (spill) {
-        const uint32_t band = least(s.column_count, RM_SPAN_PAGES);
+        const uint32_t band = rm_least(s.column_count, RM_SPAN_PAGES);
         s.stage_count = c->tight ? 2 * band : RM_STAGE_READS;
         if (s.stage_count < 2) s.stage_count = 2;
     }
-    const uint64_t one = least(c->chunk, (uint32_t)rows);
+    const uint64_t one = rm_least(c->chunk, (uint32_t)rows);
     s.row_max = c->rows == ROWS_SPILLED ? 0 : (uint32_t)(c->rows == ROWS_ALL ? rows : one);
     s.run_max = 3 * s.sequence_count + (c->rows == ROWS_CHUNK ? c->chunk / RM_PAGE_TOKENS + 2
                                                               : s.sequence_count * s.column_count);
@@ -260,7 +254,7 @@ static int common_setup(planner *p, remat_error *err) {
                        s->context_count, l->sequence_count, l->chunk_rows, l->logits_rows,
                        RM_CONTEXT_MAX, RM_SEQUENCES_MAX, RM_CHUNK_ROWS_MAX, RM_GROUP);
     }
-    s->column_count = (s->context_count + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
+    s->column_count = rm_columns(s->context_count);
     s->resident_columns =
         l->resident_count == REMAT_ALL ? s->column_count : l->resident_count / RM_PAGE_TOKENS;
     if (l->recompute == REMAT_RECOMPUTE_FULL) s->resident_columns = 0;
@@ -351,14 +345,10 @@ static bool better(const choice *c, const planner *p, double seconds, bool again
     return spills != before ? before : seconds < c->seconds;
 }
 
+/* A setup that fits. The memory is measured again only for one that is taken: what its predicted
+ * peak is made of. */
 static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_setup *s,
-                     uint64_t budget, remat_error *err) {
-    rm_ledger l;
-    uint64_t total;
-    RM_TRY(measure(&total, &l, p, s, err));
-    if (total > budget) return REMAT_OK;
-    const rm_setup calm = touched(p, s);
-    RM_TRY(measure(&total, &l, p, &calm, err));
+                     remat_error *err) {
     const rm_cost cost = rm_cost_of(s, &p->engine->model, p->rates);
     const double seconds = score(p, &cost);
     if (!best->taking) {
@@ -366,11 +356,13 @@ static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_s
         return REMAT_OK;
     }
     if (!better(best, p, seconds, cost.again, s, &out->setup)) return REMAT_OK;
+    const rm_setup calm = touched(p, s);
+    rm_ledger l;
+    RM_TRY(measure(&out->total_bytes, &l, p, &calm, err));
     best->taken = true;
     best->again = cost.again;
     best->seconds = seconds;
     out->setup = *s;
-    out->total_bytes = total;
     out->prefill_s = cost.prefill_s;
     out->token_s = cost.token_s;
     for (int i = 0; i < RM_ACCOUNT_COUNT; i++)
@@ -381,21 +373,21 @@ static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_s
 /* Of what is spilled, the oldest tokens may be dropped: then disk and arithmetic both bring pages
  * back. Shares of the context are tried, from none on. */
 static int try_both_ends(rm_planned *out, choice *best, const planner *p, const rm_setup *s,
-                         uint64_t budget, remat_error *err) {
+                         remat_error *err) {
     enum { SHARES = 8 };
     rm_setup t = *s;
     /* Who asks for the disk gets it. */
     const bool spill = p->limits->cold == REMAT_COLD_SPILL && p->limits->drop_count == REMAT_ALL;
     const uint32_t forced = spill ? 0 : p->limits->drop_count;
     if (s->cold != REMAT_COLD_SPILL || !rm_setup_holds_rows(s))
-        return try_setup(out, best, p, s, budget, err);
+        return try_setup(out, best, p, s, err);
     if (forced != REMAT_ALL) {
-        t.drop_columns = least(forced / RM_PAGE_TOKENS, s->column_count);
-        return try_setup(out, best, p, &t, budget, err);
+        t.drop_columns = rm_least(forced / RM_PAGE_TOKENS, s->column_count);
+        return try_setup(out, best, p, &t, err);
     }
     for (uint32_t i = 0; i < SHARES; i++) {
         t.drop_columns = (uint32_t)((uint64_t)s->column_count * i / SHARES);
-        RM_TRY(try_setup(out, best, p, &t, budget, err));
+        RM_TRY(try_setup(out, best, p, &t, err));
     }
     return REMAT_OK;
 }
@@ -413,8 +405,10 @@ static int weigh(rm_planned *out, choice *best, const planner *p, uint64_t budge
         if (total > budget) continue;
         for (int order = 0; order < 2; order++) {
             rm_setup filled = s;
+            uint64_t all;
             fill(&filled, budget - total, p, order == 0);
-            RM_TRY(try_both_ends(out, best, p, &filled, budget, err));
+            RM_TRY(measure(&all, &l, p, &filled, err));
+            if (all <= budget) RM_TRY(try_both_ends(out, best, p, &filled, err));
         }
     }
     return REMAT_OK;
@@ -431,7 +425,7 @@ static int choose_with(rm_planned *out, const planner *p, uint64_t budget, remat
 static int choose(rm_planned *out, planner *p, uint64_t budget, remat_error *err) {
     const rm_setup *s = &p->common;
     const uint32_t keep = s->keep_count / RM_PAGE_TOKENS + (s->keep_count > 0 ? 2 : 0);
-    p->keep_columns = least(keep, s->column_count);
+    p->keep_columns = rm_least(keep, s->column_count);
     out->minimum_bytes = UINT64_MAX;
     RM_TRY(choose_with(out, p, budget, err));
     if (p->keep_columns == 0) return REMAT_OK;

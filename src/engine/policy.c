@@ -1,10 +1,6 @@
 /* policy.c: see policy.h. */
 #include "engine/policy.h"
 
-static uint32_t columns(uint32_t tokens) {
-    return (tokens + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
-}
-
 /* --- counting --------------------------------------------------------------------------------- */
 
 static uint32_t widest_window(const rm_model *m) {
@@ -24,7 +20,7 @@ uint64_t rm_policy_pages(const rm_model *m, uint32_t tokens) {
         /* A window is somewhere in the past: it may begin in the last token of a column. */
         const uint32_t window = m->layers[l].window;
         const uint32_t most = window > 0 ? (window + RM_PAGE_TOKENS - 2) / RM_PAGE_TOKENS + 1 : 0;
-        n += window > 0 && most < columns(tokens) ? most : columns(tokens);
+        n += window > 0 && most < rm_columns(tokens) ? most : rm_columns(tokens);
     }
     return n;
 }
@@ -36,7 +32,7 @@ uint64_t rm_policy_passing(const rm_model *m, uint64_t cold_columns, uint64_t ch
     if (spill && most > 2 * chunk) most = 2 * chunk; /* one chunk, and one on its way to disk */
     /* A window moves through the rows of the chunk; with tokens that run again it is another than
      * the newest tokens' one, which is in memory too. */
-    return most + (has_windows(m) ? chunk + 1 + columns(widest_window(m)) : 0);
+    return most + (has_windows(m) ? chunk + 1 + rm_columns(widest_window(m)) : 0);
 }
 
 typedef struct policy {
@@ -84,14 +80,14 @@ static uint64_t hot(const policy *p, const remat_sequence *s) {
     const uint32_t total = total_of(p, s), layers = m->shape.layer_count;
     const bool windows = has_windows(m);
     uint64_t n = 0;
-    for (uint32_t c = 0; c < columns(total); c++)
+    for (uint32_t c = 0; c < rm_columns(total); c++)
         n += windows ? hot_layers(p, s, c, total) : layers - cold_layers(p, s, c);
     return n;
 }
 
 static uint32_t cold_columns(const policy *p, const remat_sequence *s) {
     uint32_t n = 0;
-    for (uint32_t c = 0; c < columns(total_of(p, s)); c++)
+    for (uint32_t c = 0; c < rm_columns(total_of(p, s)); c++)
         n += cold_layers(p, s, c) > 0;
     return n;
 }
@@ -109,7 +105,7 @@ static uint64_t passing_with(const policy *p, uint64_t cold, bool spill) {
 static uint64_t step_columns(const policy *p) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < p->step_count; i++)
-        n += columns(total_of(p, p->steps[i].sequence));
+        n += rm_columns(total_of(p, p->steps[i].sequence));
     return n;
 }
 
@@ -166,6 +162,13 @@ static uint32_t next_cold(const policy *p, const remat_sequence *s, uint32_t col
     return 0;
 }
 
+/* How often the page is read. One that no step has read yet is going to be. */
+static double uses_of(const policy *p, const remat_sequence *s, uint32_t layer, uint32_t column) {
+    const double uses =
+        (double)p->e->sweep.uses[rm_cache_index(&p->e->cache, s->index, layer, column)];
+    return uses > 0 ? uses : 1;
+}
+
 /* --- giving up -------------------------------------------------------------------------------- */
 
 /* Columns below it may become cold first: the newest tokens are kept as long as others can go. */
@@ -202,8 +205,9 @@ static bool demote_in(const policy *p, remat_sequence *s, uint32_t first, uint32
             break;
         }
         const uint32_t next = next_cold(p, s, c);
-        const double cost = s->uses[c] * column_cost(p->e, c) * (next - s->cold[c]);
-        if (next > 0 && (best == end || cost < least_cost)) {
+        if (next == 0) continue;
+        const double cost = uses_of(p, s, next - 1, c) * column_cost(p->e, c) * (next - s->cold[c]);
+        if (best == end || cost < least_cost) {
             best = c;
             least_cost = cost;
         }
@@ -220,14 +224,14 @@ static bool demote_in(const policy *p, remat_sequence *s, uint32_t first, uint32
 }
 
 static bool demote(const policy *p, remat_sequence *s) {
-    const uint32_t free = free_columns(p, s), all = columns(total_of(p, s));
+    const uint32_t free = free_columns(p, s), all = rm_columns(total_of(p, s));
     return demote_in(p, s, 0, free) || demote_in(p, s, free, all);
 }
 
 /* Has it something to give up? Below a checkpoint pages stay. */
 static bool gives(const policy *p, const remat_sequence *s) {
     return s->open && hot(p, s) > 0 &&
-           least_cold(s, 0, columns(total_of(p, s))) < p->e->model.shape.layer_count;
+           least_cold(s, 0, rm_columns(total_of(p, s))) < p->e->model.shape.layer_count;
 }
 
 /* Idle sequences give way first, the largest of them; then those of the step. */
@@ -252,7 +256,7 @@ static remat_sequence *victim(const policy *p) {
 /* The newest column that is cold, if it may be hot. */
 static bool promote(const policy *p, remat_sequence *s) {
     const rm_setup *setup = &p->e->setup;
-    const uint32_t all = columns(total_of(p, s)), layers = p->e->model.shape.layer_count;
+    const uint32_t all = rm_columns(total_of(p, s)), layers = p->e->model.shape.layer_count;
     uint32_t c = all;
     while (c > 0 && s->cold[c - 1] == 0)
         c--;
@@ -280,8 +284,8 @@ static void send_away(const policy *p, const remat_sequence *s, uint32_t layer, 
 }
 
 static void apply(const policy *p, const remat_sequence *s) {
-    const uint32_t all = columns(s->count), layers = p->e->model.shape.layer_count;
-    for (uint32_t c = 0; c < columns(total_of(p, s)); c++) {
+    const uint32_t all = rm_columns(s->count), layers = p->e->model.shape.layer_count;
+    for (uint32_t c = 0; c < rm_columns(total_of(p, s)); c++) {
         for (uint32_t l = p->e->setup.checkpoint_layer; l < s->cold[c]; l++)
             send_away(p, s, l, c);
     }
@@ -301,7 +305,7 @@ int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_
     e->page_limit = limit_of(&p);
     for (uint32_t i = 0; i < step_count; i++) {
         remat_sequence *s = steps[i].sequence;
-        const uint32_t all = columns(total_of(&p, s)), most = e->setup.resident_columns;
+        const uint32_t all = rm_columns(total_of(&p, s)), most = e->setup.resident_columns;
         for (uint32_t c = 0; all > most && c < all - most; c++)
             s->cold[c] = (uint16_t)layers;
     }
@@ -328,7 +332,16 @@ int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_
     return REMAT_OK;
 }
 
-void rm_policy_used(remat_sequence *s) {
-    for (uint32_t c = 0; c < columns(s->count); c++)
-        s->uses[c] = s->uses[c] * 0.9375f + 0.0625f;
+void rm_policy_age(remat_engine *e) {
+    const uint64_t pages = e->sweep.uses != NULL ? rm_cache_entries(&e->cache.shape) : 0;
+    for (uint64_t i = 0; i < pages; i++)
+        e->sweep.uses[i] *= 0.9375f;
+}
+
+void rm_policy_forget(const remat_sequence *s, uint32_t first, uint32_t end) {
+    remat_engine *e = s->engine;
+    for (uint32_t l = 0; e->sweep.uses != NULL && l < e->model.shape.layer_count; l++) {
+        for (uint32_t c = first; c < end; c++)
+            e->sweep.uses[rm_cache_index(&e->cache, s->index, l, c)] = 0;
+    }
 }

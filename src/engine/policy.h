@@ -30,8 +30,12 @@
 int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_count, bool healing,
                         remat_error *err);
 
-/* Notes that a sequence's pages have been read once more. */
-void rm_policy_used(remat_sequence *s);
+/* After a step: what was counted of the uses of pages fades, by a sixteenth. Nobody forgets a page
+ * that is used in every step; one that no step has used for long is cheap to give up. */
+void rm_policy_age(remat_engine *e);
+
+/* Columns first .. end - 1 will have other tokens: their uses are not known yet. */
+void rm_policy_forget(const remat_sequence *s, uint32_t first, uint32_t end);
 
 /* Pages of so many tokens of one sequence, all hot: with windows, what is left of the past. */
 uint64_t rm_policy_pages(const rm_model *m, uint32_t tokens);

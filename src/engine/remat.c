@@ -179,14 +179,19 @@ static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup
     const uint64_t vocabulary = e->model.shape.vocabulary, n = setup->sequence_count;
     const uint64_t columns = setup->column_count;
     uint32_t *tokens;
-    float *logits, *uses;
+    float *logits;
     uint16_t *cold;
     RM_TRY(rm_ledger_carve(&e->sequences, l, RM_ACCOUNT_KV, n, sizeof *e->sequences, err));
     RM_TRY(
         rm_ledger_carve(&tokens, l, RM_ACCOUNT_KV, n * setup->context_count, sizeof *tokens, err));
     RM_TRY(rm_ledger_carve(&logits, l, RM_ACCOUNT_LOGITS, n * vocabulary, sizeof *logits, err));
     RM_TRY(rm_ledger_carve(&cold, l, RM_ACCOUNT_KV, n * columns, sizeof *cold, err));
-    RM_TRY(rm_ledger_carve(&uses, l, RM_ACCOUNT_KV, n * columns, sizeof *uses, err));
+    /* Only what is dropped selectively asks how often a page is used. */
+    e->sweep.uses = NULL;
+    if (setup->recompute == REMAT_RECOMPUTE_SELECTIVE)
+        RM_TRY(rm_ledger_carve(&e->sweep.uses, l, RM_ACCOUNT_KV,
+                               n * columns * e->model.shape.layer_count, sizeof *e->sweep.uses,
+                               err));
     RM_TRY(
         rm_ledger_carve(&e->route.enter, l, RM_ACCOUNT_KV, columns, sizeof *e->route.enter, err));
     RM_TRY(
@@ -197,8 +202,7 @@ static int layout_sequences(remat_engine *e, rm_ledger *l, const rm_setup *setup
                                            .index = i,
                                            .tokens = tokens + (size_t)i * setup->context_count,
                                            .logits = logits + i * vocabulary,
-                                           .cold = cold + i * columns,
-                                           .uses = uses + i * columns};
+                                           .cold = cold + i * columns};
     }
     return REMAT_OK;
 }
@@ -293,11 +297,9 @@ void rm_engine_warn_spill(remat_engine *e) {
 static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_error *err) {
     e->spill_dir[0] = '\0';
     e->spill_dir_make = limits->spill_dir == NULL;
-    if (limits->no_spill) {
-        if (limits->cold == REMAT_COLD_SPILL)
-            return rm_fail(err, REMAT_E_USAGE, "limits: nothing can be spilled without a disk");
-        if (limits->no_spill) return REMAT_OK;
-    }
+    if (limits->no_spill && limits->cold == REMAT_COLD_SPILL)
+        return rm_fail(err, REMAT_E_USAGE, "limits: nothing can be spilled without a disk");
+    if (limits->no_spill) return REMAT_OK;
     if (limits->spill_dir == NULL) {
         if (!rm_dirs_cache(e->spill_dir, sizeof e->spill_dir)) e->spill_dir[0] = '\0';
         return REMAT_OK;

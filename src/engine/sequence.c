@@ -9,14 +9,6 @@
 
 #include <string.h>
 
-static uint32_t columns(uint32_t tokens) {
-    return (tokens + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
-}
-
-static uint32_t least(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
 /* --- steps ------------------------------------------------------------------------------------ */
 
 typedef struct advance {
@@ -117,11 +109,11 @@ static int add_rows(advance *a, const remat_step *step, uint32_t first, uint32_t
     const remat_sequence *s = step->sequence;
     const rm_sweep_shape *shape = &a->e->sweep.shape;
     while (first < end) {
-        uint32_t n = least(end - first, RM_PAGE_TOKENS - first % RM_PAGE_TOKENS);
+        uint32_t n = rm_least(end - first, RM_PAGE_TOKENS - first % RM_PAGE_TOKENS);
         if (a->run_count == shape->run_max ||
             (shape->row_max > 0 && a->row_count == shape->row_max))
             RM_TRY(flush(a, err));
-        if (shape->row_max > 0) n = least(n, shape->row_max - a->row_count);
+        if (shape->row_max > 0) n = rm_least(n, shape->row_max - a->row_count);
         const bool fresh = first >= s->count;
         a->e->sweep.runs[a->run_count++] =
             (rm_row_run){.sequence = s->index,
@@ -146,9 +138,9 @@ static int add_step(advance *a, const remat_step *step, remat_error *err) {
     const uint32_t logits_end = a->scoring ? total - 1 : total;
     rm_route *route = &a->e->route;
     (void)rm_route_make(route, s->index, s->count, logits_first);
-    for (uint32_t c = 0; c < columns(s->count); c++) {
+    for (uint32_t c = 0; c < rm_columns(s->count); c++) {
         if (route->leave[c] == RM_ROUTE_NONE) continue;
-        RM_TRY(add_rows(a, step, c * RM_PAGE_TOKENS, least((c + 1) * RM_PAGE_TOKENS, s->count),
+        RM_TRY(add_rows(a, step, c * RM_PAGE_TOKENS, rm_least((c + 1) * RM_PAGE_TOKENS, s->count),
                         route->enter[c], route->leave[c], err));
     }
     RM_TRY(add_rows(a, step, s->count, logits_first, 0, layers - 1, err));
@@ -200,20 +192,19 @@ static int keep_logits(void *user, const rm_row_run *run, uint32_t position, con
 
 /* The sequence as it was before the step. */
 static void take_back(remat_sequence *s, uint32_t total) {
-    const uint32_t keep = columns(s->count);
-    rm_cache_drop(&s->engine->cache, s->index, keep, columns(total));
-    drop_checkpoints(s, keep, columns(total));
-    for (uint32_t c = keep; c < columns(total); c++) {
+    const uint32_t keep = rm_columns(s->count);
+    rm_cache_drop(&s->engine->cache, s->index, keep, rm_columns(total));
+    drop_checkpoints(s, keep, rm_columns(total));
+    for (uint32_t c = keep; c < rm_columns(total); c++)
         s->cold[c] = 0;
-        s->uses[c] = 0;
-    }
+    rm_policy_forget(s, keep, rm_columns(total));
 }
 
 /* After numbers that were not finite: the kept page of the last tokens may hold some of them, and
  * even unseen they would spoil sums (0 x NaN). All of it is recomputed when it is needed. */
 static void forget(remat_sequence *s) {
-    rm_cache_drop(&s->engine->cache, s->index, 0, columns(s->count));
-    drop_checkpoints(s, 0, columns(s->count));
+    rm_cache_drop(&s->engine->cache, s->index, 0, rm_columns(s->count));
+    drop_checkpoints(s, 0, rm_columns(s->count));
 }
 
 /* A disk that was given up is tried again by the next step; what it held is forgotten. */
@@ -241,10 +232,10 @@ int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_co
     const int status = run_healing(&a, err);
     rm_allowance_end(e);
     rm_engine_warn_spill(e);
+    rm_policy_age(e);
     for (uint32_t i = 0; i < step_count; i++) {
         if (status == REMAT_OK && !a.scoring) {
             take_over(&steps[i]);
-            rm_policy_used(steps[i].sequence);
         } else {
             take_back(steps[i].sequence, total_of(&steps[i]));
             if (status == REMAT_E_FAILED) forget(steps[i].sequence);

@@ -119,14 +119,10 @@ static int kind_of(rm_session_kind *out, const remat_engine *e, remat_error *err
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
-static uint32_t columns(uint32_t tokens) {
-    return (tokens + RM_PAGE_TOKENS - 1) / RM_PAGE_TOKENS;
-}
-
 /* Newest columns first: a cache with less room takes them in this order. */
 static int put_pages(rm_session_writer *w, remat_sequence *s, remat_error *err) {
     remat_engine *e = s->engine;
-    for (uint32_t column = columns(s->count); column-- > 0;) {
+    for (uint32_t column = rm_columns(s->count); column-- > 0;) {
         for (uint32_t layer = 0; layer < e->model.shape.layer_count; layer++) {
             const bool held =
                 rm_cache_copy_out(&e->cache, s->index, layer, column, e->session.page);
@@ -152,7 +148,7 @@ int remat_session_save(uint64_t *bytes, remat_sequence *s, const char *path,
                            pending[i]);
     }
     RM_TRY(kind_of(&kind, e, err));
-    const uint32_t entries = pages ? columns(s->count) * e->model.shape.layer_count : 0;
+    const uint32_t entries = pages ? rm_columns(s->count) * e->model.shape.layer_count : 0;
     RM_TRY(rm_session_create(&w, path, &kind, s->count + pending_count, s->count, entries,
                              e->session.window, err));
     RM_TRY(rm_session_put_tokens(&w, s->tokens, s->count, err));
@@ -201,7 +197,7 @@ static int load_tokens(uint32_t *tokens, uint32_t cap, remat_session_info *info,
 static int load_pages(remat_session_info *info, remat_sequence *s, rm_session_reader *r,
                       remat_error *err) {
     remat_engine *e = s->engine;
-    const uint32_t count = rm_session_pages(r), all = columns(r->head.cached_count);
+    const uint32_t count = rm_session_pages(r), all = rm_columns(r->head.cached_count);
     const uint32_t most = e->setup.resident_columns;
     for (uint32_t i = 0; i < count; i++) {
         rm_session_entry entry;
@@ -244,7 +240,7 @@ static int load(remat_session_info *out, uint32_t *tokens, uint32_t cap, remat_s
     RM_TRY(load_tokens(tokens, cap, &info, s, r, err));
     const int status = load_pages(&info, s, r, err);
     if (status != REMAT_OK) {
-        rm_cache_drop(&s->engine->cache, s->index, 0, columns(cached));
+        rm_cache_drop(&s->engine->cache, s->index, 0, rm_columns(cached));
         return status;
     }
     /* What did not come in is a page like any other that is nowhere: route.c finds it. */

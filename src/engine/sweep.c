@@ -1,5 +1,6 @@
 /* sweep.c: see sweep.h. */
 #include "engine/sweep.h"
+#include "engine/keep.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -104,24 +105,6 @@ static uint32_t runs_of(const rm_pieces *p, uint32_t runs[RM_ROWS_RUNS]) {
     return p->count;
 }
 
-/* Hidden states of a chunk of rows that begin in the middle of the model. Without checkpoints the
- * caller has put them in place. */
-static void load_checkpoints(rm_sweep *s) {
-    const size_t dim = s->model->shape.dim;
-    uint32_t row = 0;
-    if (s->cold_kind != REMAT_COLD_CHECKPOINT) return;
-    for (uint32_t i = 0; i < s->now.count; i++) {
-        const rm_piece *p = &s->now.at[i];
-        const rm_row_run *r = &s->runs[p->run];
-        const float *from = rm_kept_at(
-            &s->kept, rm_checkpoint_place(s->cache, r->sequence, r->first / RM_PAGE_TOKENS));
-        RM_ASSERT(from != NULL); /* route.c */
-        for (uint32_t k = 0; k < p->count; k++, row++)
-            memcpy(s->hidden + s->hidden_row[row] * dim,
-                   from + (r->first % RM_PAGE_TOKENS + p->first + k) * dim, dim * sizeof *from);
-    }
-}
-
 static int open_rows(rm_sweep *s, uint32_t layer, remat_error *err) {
     uint32_t runs[RM_ROWS_RUNS], row = 0;
     s->hidden = s->rows.memory;
@@ -138,7 +121,7 @@ static int open_rows(rm_sweep *s, uint32_t layer, remat_error *err) {
     }
     if (!s->now.enters) return REMAT_OK;
     if (layer == 0) return embed(s, err);
-    load_checkpoints(s);
+    rm_keep_load(s);
     return REMAT_OK;
 }
 
@@ -156,15 +139,6 @@ static void read_rows_ahead(rm_sweep *s, rm_cursor at) {
 
 /* --- pages ------------------------------------------------------------------------------------ */
 
-static uint32_t column_of(const rm_row_run *r) {
-    return r->first / RM_PAGE_TOKENS;
-}
-
-static bool cold(const rm_sweep *s, uint32_t sequence, uint32_t layer, uint32_t column) {
-    return layer >= s->checkpoint_layer &&
-           layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
-}
-
 static bool spills(const rm_sweep *s, uint32_t column) {
     return s->cold_kind == REMAT_COLD_SPILL && s->cache->spill != NULL && column >= s->spill_from;
 }
@@ -176,13 +150,13 @@ static bool evict(rm_sweep *s, uint32_t layer) {
     const rm_row_run *now = &s->runs[s->now.at[0].run];
     for (uint32_t i = s->now.at[0].run; i-- > 0;) {
         const rm_row_run *r = &s->runs[i];
-        if (r->sequence == now->sequence && column_of(r) == column_of(now)) continue;
-        if (!rm_cache_in_pool(s->cache, r->sequence, layer, column_of(r)) ||
-            !cold(s, r->sequence, layer, column_of(r)))
+        if (r->sequence == now->sequence && rm_run_column(r) == rm_run_column(now)) continue;
+        if (!rm_cache_in_pool(s->cache, r->sequence, layer, rm_run_column(r)) ||
+            !rm_sweep_cold(s, r->sequence, layer, rm_run_column(r)))
             continue;
         /* A page that will be dropped is kept in the file until the layer is done. */
-        if (!rm_cache_save(s->cache, r->sequence, layer, column_of(r))) continue;
-        rm_cache_release(s->cache, r->sequence, layer, column_of(r));
+        if (!rm_cache_save(s->cache, r->sequence, layer, rm_run_column(r))) continue;
+        rm_cache_release(s->cache, r->sequence, layer, rm_run_column(r));
         return true;
     }
     return false;
@@ -191,21 +165,22 @@ static bool evict(rm_sweep *s, uint32_t layer) {
 /* Rows that begin inside of a page go on from what is in it. It may have been on its way to the
  * file when the runs were chosen, and been lost since. */
 static bool page_is_there(rm_sweep *s, uint32_t layer, const rm_row_run *r, const rm_piece *p) {
-    const uint64_t page = rm_cache_index(s->cache, r->sequence, layer, column_of(r));
+    const uint64_t page = rm_cache_index(s->cache, r->sequence, layer, rm_run_column(r));
     if ((r->first + p->first) % RM_PAGE_TOKENS == 0) return true;
     rm_cache_settle_pages(s->cache, page, 1);
-    return rm_cache_known(s->cache, r->sequence, layer, column_of(r));
+    return rm_cache_known(s->cache, r->sequence, layer, rm_run_column(r));
 }
 
 static int hold_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
     for (uint32_t i = 0; i < s->now.count; i++) {
         const rm_row_run *r = &s->runs[s->now.at[i].run];
         const rm_row_run *before = i > 0 ? &s->runs[s->now.at[i - 1].run] : NULL;
-        const bool held_already =
-            before != NULL && before->sequence == r->sequence && column_of(before) == column_of(r);
+        const bool held_already = before != NULL && before->sequence == r->sequence &&
+                                  rm_run_column(before) == rm_run_column(r);
         if (!held_already && !page_is_there(s, layer, r, &s->now.at[i])) return RM_SWEEP_LOST;
         for (;;) {
-            const rm_hold held = rm_cache_hold(s->cache, r->sequence, layer, column_of(r), true);
+            const rm_hold held =
+                rm_cache_hold(s->cache, r->sequence, layer, rm_run_column(r), true);
             if (held == RM_HELD) break;
             if (held == RM_HOLD_LOST) return RM_SWEEP_LOST;
             if (!evict(s, layer)) {
@@ -225,9 +200,10 @@ static void save_cold(rm_sweep *s, uint32_t layer) {
         const rm_row_run *r = &s->runs[p->run];
         const bool whole = p->first + p->count == r->count;
         const bool more = p->run + 1 < s->run_count && r[1].sequence == r->sequence &&
-                          column_of(r + 1) == column_of(r);
-        if (whole && !more && spills(s, column_of(r)) && cold(s, r->sequence, layer, column_of(r)))
-            (void)rm_cache_save(s->cache, r->sequence, layer, column_of(r));
+                          rm_run_column(r + 1) == rm_run_column(r);
+        if (whole && !more && spills(s, rm_run_column(r)) &&
+            rm_sweep_cold(s, r->sequence, layer, rm_run_column(r)))
+            (void)rm_cache_save(s->cache, r->sequence, layer, rm_run_column(r));
     }
 }
 
@@ -256,122 +232,21 @@ static void leave_gaps(rm_sweep *s, uint32_t layer) {
             end++;
         const rm_row_run *last = &s->runs[end - 1];
         const uint32_t low = rm_first_column(y, last->first + last->count);
-        for (uint32_t k = i; k < end && column_of(&s->runs[k]) < low; k++)
-            rm_cache_drop_page(s->cache, sequence, layer, column_of(&s->runs[k]));
+        for (uint32_t k = i; k < end && rm_run_column(&s->runs[k]) < low; k++)
+            rm_cache_drop_page(s->cache, sequence, layer, rm_run_column(&s->runs[k]));
     }
 }
 
 static void release_cold(rm_sweep *s, uint32_t layer) {
-    for (uint32_t i = 0; i < s->run_count; i++) {
+    for (uint32_t i = 0; s->cold_kind != REMAT_COLD_INPUTS && i < s->run_count; i++) {
         const rm_row_run *r = &s->runs[i];
-        const uint32_t c = column_of(r);
-        if (!cold(s, r->sequence, layer, c)) continue;
-        if (s->cold_kind == REMAT_COLD_INPUTS) {
-            rm_cache_release(s->cache, r->sequence, layer, c);
-        } else if (!spills(s, c)) {
+        const uint32_t c = rm_run_column(r);
+        if (!rm_sweep_cold(s, r->sequence, layer, c)) continue;
+        if (!spills(s, c)) {
             rm_cache_drop_page(s->cache, r->sequence, layer, c);
         } else if (rm_cache_in_pool(s->cache, r->sequence, layer, c)) {
             (void)rm_cache_save(s->cache, r->sequence, layer, c);
             rm_cache_release(s->cache, r->sequence, layer, c);
-        }
-    }
-}
-
-/* --- what is kept in place of pages ----------------------------------------------------------- */
-
-/* A block is begun with the first row of its column, or not at all. */
-static void *kept_block(rm_sweep *s, const rm_row_run *r, const rm_piece *p, uint64_t place) {
-    if ((r->first + p->first) % RM_PAGE_TOKENS == 0) return rm_kept_take(&s->kept, place);
-    return rm_kept_at(&s->kept, place);
-}
-
-static void take_input_blocks(rm_sweep *s, uint32_t layer) {
-    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->now.count; i++) {
-        const rm_piece *p = &s->now.at[i];
-        const rm_row_run *r = &s->runs[p->run];
-        const uint64_t place = rm_cache_index(s->cache, r->sequence, layer, column_of(r));
-        if (cold(s, r->sequence, layer, column_of(r))) {
-            (void)kept_block(s, r, p, place);
-        } else {
-            rm_kept_give(&s->kept, place); /* it would lack these rows */
-        }
-    }
-}
-
-/* After the last layer below checkpoint_layer. */
-static void keep_checkpoints(rm_sweep *s, uint32_t layer) {
-    const size_t dim = s->model->shape.dim;
-    uint32_t row = 0;
-    if (s->cold_kind != REMAT_COLD_CHECKPOINT || layer + 1 != s->checkpoint_layer || !s->now.rest)
-        return;
-    for (uint32_t i = 0; i < s->now.count; i++) {
-        const rm_piece *p = &s->now.at[i];
-        const rm_row_run *r = &s->runs[p->run];
-        const uint64_t place = rm_checkpoint_place(s->cache, r->sequence, column_of(r));
-        float *to = NULL;
-        if (cold(s, r->sequence, s->checkpoint_layer, column_of(r)))
-            to = kept_block(s, r, p, place);
-        for (uint32_t k = 0; k < p->count; k++, row++) {
-            if (to != NULL)
-                memcpy(to + (r->first % RM_PAGE_TOKENS + p->first + k) * dim,
-                       s->hidden + s->hidden_row[row] * dim, dim * sizeof *to);
-        }
-    }
-}
-
-/* A column that stays in memory and has new rows: its checkpoint would lack them. Older rows of it
- * may have come in at the checkpoint in this very layer. */
-static void forget_checkpoints(rm_sweep *s, uint32_t layer) {
-    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_CHECKPOINT && i < s->run_count; i++) {
-        const rm_row_run *r = &s->runs[i];
-        if (layer == s->checkpoint_layer && r->enter < layer &&
-            !cold(s, r->sequence, layer, column_of(r)))
-            rm_kept_give(&s->kept, rm_checkpoint_place(s->cache, r->sequence, column_of(r)));
-    }
-}
-
-static rm_layer_job job_of(rm_sweep *s, uint32_t layer, const rm_chunk *chunk);
-
-/* One page from its inputs. */
-static void rebuild_page(rm_sweep *s, uint32_t layer, uint32_t sequence, uint32_t column,
-                         void *block) {
-    const rm_segment segment = {.sequence = sequence, .count = RM_PAGE_TOKENS};
-    rm_chunk chunk = {.row_count = RM_PAGE_TOKENS,
-                      .segment_count = 1,
-                      .position = s->position,
-                      .segments = &segment};
-    for (uint32_t i = 0; i < RM_PAGE_TOKENS; i++)
-        s->position[i] = column * RM_PAGE_TOKENS + i;
-    const rm_layer_job job = job_of(s, layer, &chunk);
-    rm_layer_rebuild(&job, block);
-}
-
-/* Pages of the past that the layer's rows see, of the sequences that have rows in it. */
-static int rebuild_pages(rm_sweep *s, uint32_t layer, remat_error *err) {
-    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->run_count; i++) {
-        const rm_row_run *r = &s->runs[i];
-        if (i > 0 && r[-1].sequence == r->sequence) continue;
-        uint32_t last = i;
-        while (last + 1 < s->run_count && s->runs[last + 1].sequence == r->sequence)
-            last++;
-        const uint32_t end = column_of(&s->runs[last]) + 1;
-        for (uint32_t c = rm_first_column(&s->model->layers[layer], r->first); c < end; c++) {
-            void *block = rm_kept_at(&s->kept, rm_cache_index(s->cache, r->sequence, layer, c));
-            if (block == NULL || rm_cache_in_pool(s->cache, r->sequence, layer, c)) continue;
-            if (rm_cache_hold(s->cache, r->sequence, layer, c, true) != RM_HELD)
-                return rm_fail(err, REMAT_E_FAILED, "cache: no room for a layer of the past");
-            rebuild_page(s, layer, r->sequence, c, block);
-        }
-    }
-    return REMAT_OK;
-}
-
-static void release_rebuilt(rm_sweep *s, uint32_t layer) {
-    for (uint32_t i = 0; s->cold_kind == REMAT_COLD_INPUTS && i < s->run_count; i++) {
-        const rm_row_run *r = &s->runs[i];
-        if (i > 0 && r[-1].sequence == r->sequence) continue;
-        for (uint32_t c = 0; c < s->cache->shape.column_count; c++) {
-            if (cold(s, r->sequence, layer, c)) rm_cache_release(s->cache, r->sequence, layer, c);
         }
     }
 }
@@ -416,7 +291,7 @@ static void attention_reads(void *user) {
     rm_sweep_read_ahead(user);
 }
 
-static rm_layer_job job_of(rm_sweep *s, uint32_t layer, const rm_chunk *chunk) {
+rm_layer_job rm_sweep_job(rm_sweep *s, uint32_t layer, const rm_chunk *chunk) {
     return (rm_layer_job){.model = s->model,
                           .kernels = s->kernels,
                           .threads = s->threads,
@@ -430,17 +305,33 @@ static rm_layer_job job_of(rm_sweep *s, uint32_t layer, const rm_chunk *chunk) {
                           .read_user = s};
 }
 
+/* Notes which pages the layer's rows have read: 1 for one that is read in every sweep, since a
+ * sixteenth fades with each (rm_policy_age()). */
+static void count_uses(rm_sweep *s, uint32_t layer) {
+    for (uint32_t i = 0, last; s->uses != NULL && i < s->run_count; i = last + 1) {
+        const rm_row_run *r = &s->runs[i];
+        last = rm_sweep_last(s, i);
+        while (r < &s->runs[last] && layer >= r->leave)
+            r++; /* for their keys only, or not here */
+        for (uint32_t c = rm_first_column(&s->model->layers[layer], r->first);
+             c <= rm_run_column(&s->runs[last]); c++) {
+            float *uses = &s->uses[rm_cache_index(s->cache, r->sequence, layer, c)];
+            *uses = *uses > 0 ? *uses + 0.0625f : 1;
+        }
+    }
+}
+
 static int run_chunk(rm_sweep *s, uint32_t layer, rm_cursor next, remat_error *err) {
     RM_TRY(hold_pages(s, layer, err));
     RM_TRY(open_rows(s, layer, err));
     read_rows_ahead(s, next);
     const rm_chunk chunk = chunk_of(s);
-    const rm_layer_job job = job_of(s, layer, &chunk);
-    take_input_blocks(s, layer);
+    const rm_layer_job job = rm_sweep_job(s, layer, &chunk);
+    rm_keep_inputs(s, layer);
     if (!rm_layer_run(&job, s->now.rest)) return RM_SWEEP_LOST;
     tap_rows(s, layer);
     if (s->rows.spilled && s->now.rest) rm_rows_store(&s->rows);
-    keep_checkpoints(s, layer);
+    rm_keep_checkpoints(s, layer);
     save_cold(s, layer);
     leave_window(s, layer);
     return REMAT_OK;
@@ -453,7 +344,7 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
     s->layer = layer;
     s->now.count = 0;
     RM_TRY(rm_stream_layer(s->stream, layer, err));
-    RM_TRY(rebuild_pages(s, layer, err));
+    RM_TRY(rm_keep_rebuild(s, layer, err));
     for (rm_cursor at = {.layer = layer}; rm_sweep_take(s, &s->now, &at);) {
         RM_TRY(rm_sweep_check(s, err));
         s->pause(s->user);
@@ -463,9 +354,10 @@ static int run_layer(rm_sweep *s, uint32_t layer, remat_error *err) {
             s->progress(s->user, layer * rows + done, rows * layers);
     }
     leave_gaps(s, layer);
+    count_uses(s, layer);
     release_cold(s, layer);
-    release_rebuilt(s, layer);
-    forget_checkpoints(s, layer);
+    rm_keep_release(s, layer);
+    rm_keep_forget(s, layer);
     if (s->progress != NULL) s->progress(s->user, (layer + 1) * rows, rows * layers);
     return REMAT_OK;
 }

@@ -79,6 +79,8 @@ typedef struct rm_sweep {
     /* [sequence][column]: pages of so many lowest layers are cold, and leave memory after their
      * layer: to the spill file, or dropped. */
     const uint16_t *cold;
+    float
+        *uses; /* by place in the cache's table: how often it is read, lately; NULL: not counted */
     remat_cold cold_kind;      /* what happens to them then */
     uint32_t spill_from;       /* column from which on cold pages are spilled; before: dropped */
     uint32_t checkpoint_layer; /* cold pages are those from this layer on; 0 without checkpoints */
@@ -120,6 +122,27 @@ int rm_sweep_run(rm_sweep *s, uint32_t run_count, rm_logits_fn *fn, void *user, 
 /* REMAT_E_CANCELED when the caller wants an end. */
 int rm_sweep_check(const rm_sweep *s, remat_error *err);
 
+/* What a chunk in a layer needs, for layer.h. */
+rm_layer_job rm_sweep_job(rm_sweep *s, uint32_t layer, const rm_chunk *chunk);
+
+/* Last run of the sequence that run i belongs to. */
+static inline uint32_t rm_sweep_last(const rm_sweep *s, uint32_t i) {
+    while (i + 1 < s->run_count && s->runs[i + 1].sequence == s->runs[i].sequence)
+        i++;
+    return i;
+}
+
+static inline uint32_t rm_run_column(const rm_row_run *r) {
+    return r->first / RM_PAGE_TOKENS;
+}
+
+/* Whether a page leaves memory after its layer. */
+static inline bool rm_sweep_cold(const rm_sweep *s, uint32_t sequence, uint32_t layer,
+                                 uint32_t column) {
+    return layer >= s->checkpoint_layer &&
+           layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
+}
+
 /* Logits of the rows that want them (logits.c): how many rows; strips of the output matrix whose
  * results lie in logit_tiles; and fn called for each, in order. */
 uint32_t rm_sweep_wanted(const rm_sweep *s);
@@ -137,15 +160,6 @@ bool rm_sweep_take(const rm_sweep *s, rm_pieces *out, rm_cursor *at);
 /* Place of a column's checkpoint in kept. */
 static inline uint64_t rm_checkpoint_place(const rm_cache *c, uint32_t sequence, uint32_t column) {
     return (uint64_t)sequence * c->shape.column_count + column;
-}
-
-/* First column that a row at this position sees in a layer; of a window. */
-static inline uint32_t rm_first_column_of(uint32_t window, uint32_t position) {
-    return window == 0 || position < window ? 0 : (position + 1 - window) / RM_PAGE_TOKENS;
-}
-
-static inline uint32_t rm_first_column(const rm_layer *y, uint32_t position) {
-    return rm_first_column_of(y->window, position);
 }
 
 #endif /* RM_ENGINE_SWEEP_H */

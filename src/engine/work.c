@@ -1,10 +1,6 @@
 /* work.c: see work.h. */
 #include "engine/work.h"
 
-static uint32_t larger(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
 /* Kinds of input that some matrix reads after a norm, and in the middle of a layer. */
 static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
     *in = *mid = 0;
@@ -77,20 +73,20 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     const uint64_t rows = chunk_rows, state = RM_STATE_HEAD + s->head_dim_padded;
     const rm_account a = RM_ACCOUNT_WORK;
     *w = (rm_work){.chunk_rows = chunk_rows, .thread_count = thread_count};
-    w->tile_queries = larger(RM_TILE_QUERIES, RM_SPLIT_ROWS * group);
+    w->tile_queries = rm_most(RM_TILE_QUERIES, RM_SPLIT_ROWS * group);
     w->span_count = (context_count + RM_SPAN_TOKENS - 1) / RM_SPAN_TOKENS;
     unsigned in_mask, mid_mask;
     input_masks(m, &in_mask, &mid_mask);
     RM_TRY(inputs_layout(&w->in, w->in_at, l, in_mask, chunk_rows, s->dim, err));
-    RM_TRY(inputs_layout(&w->mid, w->mid_at, l, mid_mask, chunk_rows, larger(q, s->feed_forward),
+    RM_TRY(inputs_layout(&w->mid, w->mid_at, l, mid_mask, chunk_rows, rm_most(q, s->feed_forward),
                          err));
 
     /* Tiles are padded to 16 outputs and may be of two rows for one (RM_INPUT_FINE); attention's
      * output is narrower than the three together. */
     const uint64_t heads = 2 * (uint64_t)RM_LANES * (rm_strips(q) + 2ull * rm_strips(kv));
-    const uint32_t most = larger(larger(s->dim, q), larger(kv, s->feed_forward));
-    const uint32_t widest = rm_pad_k(larger(most, s->expert_count));
-    const uint32_t out = rm_strips(larger(s->dim, s->expert_count));
+    const uint32_t most = rm_most(rm_most(s->dim, q), rm_most(kv, s->feed_forward));
+    const uint32_t widest = rm_pad_k(rm_most(most, s->expert_count));
+    const uint32_t out = rm_strips(rm_most(s->dim, s->expert_count));
     const uint64_t routed = s->expert_count > 0 ? rows : 0;
     RM_TRY(rm_ledger_carve(&w->heads, l, a, rows * heads, sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->out, l, a, 2 * rows * RM_LANES * out, sizeof(float), err));

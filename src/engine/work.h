@@ -14,6 +14,7 @@
 #define RM_ENGINE_WORK_H
 
 #include "base/ledger.h"
+#include "base/number.h"
 #include "model/model.h"
 
 enum {
