@@ -16,13 +16,16 @@ static bool below(char *out, size_t cap, const char *name, const char *rest) {
     return length > 0 && (size_t)length < cap;
 }
 
-bool rm_dirs_cache(char *out, size_t cap) {
-    return below(out, cap, "XDG_CACHE_HOME", "/remat") || below(out, cap, "HOME", "/.cache/remat");
-}
-
 static bool is_folder(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+bool rm_dirs_cache(char *out, size_t cap) {
+    if (below(out, cap, "XDG_CACHE_HOME", "/remat")) return true;
+    char home[PATH_MAX];
+    return below(home, sizeof home, "HOME", "") && is_folder(home) &&
+           below(out, cap, "HOME", "/.cache/remat");
 }
 
 bool rm_dirs_make(const char *path) {

@@ -7,7 +7,8 @@
 
 /* The folder of what can be lost and made again: $XDG_CACHE_HOME/remat, else $HOME/.cache/remat.
  * As the XDG specification has it, a path that is not absolute does not count. It need not exist.
- * False when neither is set, or when it does not fit. */
+ * False when neither is set, when it does not fit, or when $HOME is not there: nobody's home is
+ * made here. */
 bool rm_dirs_cache(char *out, size_t cap);
 
 /* Makes the folder and those above it that are missing, with mode 0700. True when it is there

@@ -135,6 +135,7 @@ check("/save leaves nothing else", [p.name for p in TMP.glob("talk.json*")] == [
 third = c.say("And of Spain?")
 out = c.say("/save /nowhere/talk.json")
 check("/save to no place says so", "not saved" in out or "remat: " in out, out)
+check("a home that is not there is not made", not pathlib.Path("/nowhere").exists())
 out = c.say("/save /dev/null")
 check("/save does not replace a device", "no file" in out and stat.S_ISCHR(os.stat("/dev/null").st_mode), out)
 c.say("/clear")

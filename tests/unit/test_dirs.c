@@ -11,16 +11,18 @@
 static void the_cache_folder(void) {
     char path[64] = "unset";
     setenv("XDG_CACHE_HOME", "/x/cache", 1);
-    setenv("HOME", "/h", 1);
+    setenv("HOME", "/tmp", 1);
     EXPECT(rm_dirs_cache(path, sizeof path) && strcmp(path, "/x/cache/remat") == 0);
     EXPECT(rm_dirs_cache(path, 15) && strcmp(path, "/x/cache/remat") == 0);
     setenv("XDG_CACHE_HOME", "relative", 1);
-    EXPECT(rm_dirs_cache(path, sizeof path) && strcmp(path, "/h/.cache/remat") == 0);
+    EXPECT(rm_dirs_cache(path, sizeof path) && strcmp(path, "/tmp/.cache/remat") == 0);
     setenv("XDG_CACHE_HOME", "", 1);
-    EXPECT(rm_dirs_cache(path, sizeof path) && strcmp(path, "/h/.cache/remat") == 0);
+    EXPECT(rm_dirs_cache(path, sizeof path) && strcmp(path, "/tmp/.cache/remat") == 0);
     EXPECT(!rm_dirs_cache(path, 15)); /* no room for the end */
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "h", 1);
+    EXPECT(!rm_dirs_cache(path, sizeof path));
+    setenv("HOME", "/remat/is/not/at/home", 1); /* nobody's home is made */
     EXPECT(!rm_dirs_cache(path, sizeof path));
     unsetenv("HOME");
     EXPECT(!rm_dirs_cache(path, sizeof path));
