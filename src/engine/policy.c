@@ -196,36 +196,40 @@ static bool demote_in(const policy *p, remat_sequence *s, uint32_t first, uint32
         }
         return true;
     }
-    uint32_t best = end;
-    double least_cost = 0;
-    for (uint32_t c = first; c < end; c++) {
-        if (s->cold[c] == layers) continue;
-        if (p->e->setup.recompute != REMAT_RECOMPUTE_SELECTIVE) {
-            best = c; /* the oldest */
-            break;
-        }
-        const uint32_t next = next_cold(p, s, c);
-        if (next == 0) continue;
-        const double cost = uses_of(p, s, next - 1, c) * column_cost(p->e, c) * (next - s->cold[c]);
-        if (best == end || cost < least_cost) {
-            best = c;
-            least_cost = cost;
-        }
-    }
-    if (best == end) { /* no page of them is in memory anyway */
-        for (uint32_t c = first; c < end; c++)
-            s->cold[c] = (uint16_t)layers;
-        return true;
-    }
-    s->cold[best] =
-        (uint16_t)(p->e->setup.recompute == REMAT_RECOMPUTE_SELECTIVE ? next_cold(p, s, best)
-                                                                      : layers);
+    while (s->cold[first] == layers)
+        first++;
+    s->cold[first] = (uint16_t)layers; /* the oldest */
     return true;
 }
 
 static bool demote(const policy *p, remat_sequence *s) {
     const uint32_t free = free_columns(p, s), all = rm_columns(total_of(p, s));
     return demote_in(p, s, 0, free) || demote_in(p, s, free, all);
+}
+
+/* Of all sequences' pages, those that are to be kept or the others, gives up the one that costs
+ * least to bring back for how often it is used. False: there is none. */
+static bool demote_cheapest(const policy *p, bool kept) {
+    remat_sequence *best = NULL;
+    uint32_t best_column = 0;
+    double least_cost = 0;
+    for (uint32_t i = 0; i < p->e->setup.sequence_count; i++) {
+        remat_sequence *s = &p->e->sequences[i];
+        if (!s->open) continue;
+        const uint32_t free = free_columns(p, s), all = rm_columns(total_of(p, s));
+        for (uint32_t c = kept ? free : 0; c < (kept ? all : free); c++) {
+            const uint32_t next = next_cold(p, s, c);
+            if (next == 0) continue;
+            const double cost =
+                uses_of(p, s, next - 1, c) * column_cost(p->e, c) * (next - s->cold[c]);
+            if (best != NULL && cost >= least_cost) continue;
+            best = s;
+            best_column = c;
+            least_cost = cost;
+        }
+    }
+    if (best != NULL) best->cold[best_column] = (uint16_t)next_cold(p, best, best_column);
+    return best != NULL;
 }
 
 /* Has it something to give up? Below a checkpoint pages stay. */
@@ -249,6 +253,13 @@ static remat_sequence *victim(const policy *p) {
         }
     }
     return best;
+}
+
+static bool give_up(const policy *p) {
+    if (p->e->setup.recompute == REMAT_RECOMPUTE_SELECTIVE)
+        return demote_cheapest(p, false) || demote_cheapest(p, true);
+    remat_sequence *s = victim(p);
+    return s != NULL && demote(p, s);
 }
 
 /* --- coming back ------------------------------------------------------------------------------ */
@@ -315,8 +326,7 @@ int rm_policy_make_room(remat_engine *e, const remat_step *steps, uint32_t step_
         }
     }
     for (; !fits; fits = wanted(&p) <= e->page_limit) {
-        remat_sequence *s = victim(&p);
-        if (s == NULL || !demote(&p, s)) {
+        if (!give_up(&p)) {
             return rm_fail(err, REMAT_E_FAILED,
                            "cache: without a spill file the budget has no room for a layer of %u "
                            "tokens; give more memory, or another --spill directory",

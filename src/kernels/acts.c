@@ -76,23 +76,6 @@ rm_acts rm_acts_rows(const rm_acts *x, uint32_t first, uint32_t count) {
     return v;
 }
 
-/* Where a row's part of an array begins: `each` elements for every `unit` of k, the rows of a group
- * side by side. *step is the distance from unit to unit. */
-static size_t row_at(const rm_acts *x, uint32_t row, uint32_t unit, size_t each, size_t *step) {
-    const uint32_t first = row / RM_GROUP * RM_GROUP, n = rm_group_rows(x->row_count, first);
-    *step = n * each;
-    return ((size_t)first * (x->k_count / unit) + (row - first)) * each;
-}
-
-static void copy_units(void *out, const rm_acts *y, uint32_t to, const void *in, const rm_acts *x,
-                       uint32_t from, uint32_t unit, size_t each) {
-    size_t to_step, from_step;
-    uint8_t *o = (uint8_t *)out + row_at(y, to, unit, each, &to_step);
-    const uint8_t *i = (const uint8_t *)in + row_at(x, from, unit, each, &from_step);
-    for (uint32_t k = 0; k < x->k_count; k += unit, o += to_step, i += from_step)
-        memcpy(o, i, each);
-}
-
 void rm_acts_copy_row(rm_acts *out, uint32_t to, const rm_acts *x, uint32_t from) {
     RM_ASSERT(out->kind == x->kind && out->k_count == x->k_count);
     if (x->kind == RM_ACT_F32) {
@@ -100,15 +83,18 @@ void rm_acts_copy_row(rm_acts *out, uint32_t to, const rm_acts *x, uint32_t from
                x->k_count * sizeof *x->f);
         return;
     }
-    const uint32_t block = rm_act_block(x->kind);
-    copy_units(out->q, out, to, x->q, x, from, RM_PACK_K, RM_PACK_K);
-    copy_units(out->d, out, to, x->d, x, from, block, sizeof *x->d);
-    if (x->kind == RM_ACT_Q8K) {
-        copy_units(out->sums, out, to, x->sums, x, from, block, RM_SUMS * sizeof *x->sums);
-        return;
+    for (uint32_t k = 0; k < x->k_count; k += RM_PACK_K)
+        memcpy(rm_acts_q(out, to, k / 32), rm_acts_q(x, from, k / 32), RM_PACK_K);
+    for (uint32_t b = 0; b < x->k_count / rm_act_block(x->kind); b++) {
+        const size_t o = rm_acts_block(out, to, b), i = rm_acts_block(x, from, b);
+        out->d[o] = x->d[i];
+        if (x->kind == RM_ACT_Q8K) {
+            memcpy(out->sums + o * RM_SUMS, x->sums + i * RM_SUMS, RM_SUMS * sizeof *x->sums);
+        } else {
+            out->ds[o] = x->ds[i];
+            out->neg_sum[o] = x->neg_sum[i];
+        }
     }
-    copy_units(out->ds, out, to, x->ds, x, from, block, sizeof *x->ds);
-    copy_units(out->neg_sum, out, to, x->neg_sum, x, from, block, sizeof *x->neg_sum);
 }
 
 void rm_out_row(float *out, const rm_out *y, uint32_t row, uint32_t strip_first,

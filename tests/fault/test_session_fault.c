@@ -6,8 +6,7 @@
  */
 #include "base/hash.h"
 #include "base/io.h"
-#include "engine_fixture.h"
-#include "harness.h"
+#include "session_fixture.h"
 #include "tiny_model.h"
 
 #include <dirent.h>
@@ -21,10 +20,6 @@
 enum { COUNT = 150, SAVED = 140, LAYERS = 3, FILE_MAX = 1 << 20 };
 
 static const uint32_t ONE_PIECE[] = {0};
-
-static tiny_spec spec;
-static subject known;
-static char dir[64], path[96];
 
 typedef struct bench {
     remat_engine *e;
@@ -54,21 +49,9 @@ static int save(bench *b, unsigned flags) {
     return remat_session_save(&bytes, b->s, path, NULL, 0, flags, &b->err);
 }
 
-static bool prepare(void) {
-    char why[WHY_MAX];
-    if (dir[0] != '\0') return true;
-    snprintf(dir, sizeof dir, "/tmp/remat_session_XXXXXX");
-    if (mkdtemp(dir) == NULL) return false;
-    snprintf(path, sizeof path, "%s/s", dir);
-    spec = tiny_spec_default();
-    if (!subject_open(&known, &spec, COUNT, 1, 1)) return false;
-    if (!same_first(why, &known, REMAT_KV_F16)) t_fail("%s", why);
-    return true;
-}
-
 /* An engine with SAVED tokens, saved. */
 static bool open_saved(bench *b) {
-    return prepare() && open_bench(b, NULL, NULL) &&
+    return session_prepare(COUNT) && open_bench(b, NULL, NULL) &&
            feed(b->e, b->s, NULL, known.tokens, 0, SAVED, ONE_PIECE, &b->err) == REMAT_OK &&
            save(b, 0) == REMAT_OK;
 }
@@ -260,8 +243,6 @@ int main(int argc, char **argv) {
     if (dir[0] == '\0') return status;
     const int left = leftovers(true);
     if (left > 0) fprintf(stderr, "  %d files are left\n", left);
-    unlink(path);
-    rmdir(dir);
-    subject_close(&known);
+    session_clean_up();
     return left > 0 ? 1 : status;
 }

@@ -9,15 +9,20 @@ enum { LAYERS = 3, COLUMNS = 5, SEQUENCES = 2, PAGE_COUNT = 8 };
 static rm_ledger ledger;
 static rm_cache cache;
 
+static rm_cache_shape shape_of(uint32_t page_count, uint32_t stage_count) {
+    return (rm_cache_shape){.layer_count = LAYERS,
+                            .kv_head_count = 2,
+                            .head_dim = 16,
+                            .format = RM_KV_F16,
+                            .sequence_count = SEQUENCES,
+                            .column_count = COLUMNS,
+                            .page_count = page_count,
+                            .stage_count = stage_count};
+}
+
 static bool start(uint32_t page_count) {
     remat_error err = {0};
-    const rm_cache_shape shape = {.layer_count = LAYERS,
-                                  .kv_head_count = 2,
-                                  .head_dim = 16,
-                                  .format = RM_KV_F16,
-                                  .sequence_count = SEQUENCES,
-                                  .column_count = COLUMNS,
-                                  .page_count = page_count};
+    const rm_cache_shape shape = shape_of(page_count, 0);
     memset(&ledger, 0, sizeof ledger);
     if (rm_ledger_open(&ledger, 4 << 20, 0, &err) != REMAT_OK) return false;
     if (rm_cache_layout(&cache, &ledger, &shape, &err) != REMAT_OK) return false;
@@ -42,13 +47,7 @@ static void nothing_is_held_at_first(void) {
 }
 
 static void layout_is_as_measured(void) {
-    const rm_cache_shape shape = {.layer_count = LAYERS,
-                                  .kv_head_count = 2,
-                                  .head_dim = 16,
-                                  .format = RM_KV_F16,
-                                  .sequence_count = SEQUENCES,
-                                  .column_count = COLUMNS,
-                                  .page_count = PAGE_COUNT};
+    const rm_cache_shape shape = shape_of(PAGE_COUNT, 0);
     rm_ledger measured;
     rm_cache other;
     REQUIRE(start(PAGE_COUNT));
@@ -177,14 +176,7 @@ static rm_spill spill;
 
 static bool start_spilling(void) {
     remat_error err = {0};
-    const rm_cache_shape shape = {.layer_count = LAYERS,
-                                  .kv_head_count = 2,
-                                  .head_dim = 16,
-                                  .format = RM_KV_F16,
-                                  .sequence_count = SEQUENCES,
-                                  .column_count = COLUMNS,
-                                  .page_count = PAGE_COUNT,
-                                  .stage_count = STAGE};
+    const rm_cache_shape shape = shape_of(PAGE_COUNT, STAGE);
     const rm_spill_shape file = {.slot_bytes = {rm_cache_page_bytes(&shape), 0},
                                  .slot_count = {rm_cache_entries(&shape), 0}};
     memset(&ledger, 0, sizeof ledger);

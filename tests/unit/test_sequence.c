@@ -216,6 +216,36 @@ static void what_goes_first(void) {
     }
 }
 
+/* One sequence has waited for long, a larger one not so long: by block the larger one gives way, and
+ * selectively what has not been read for longest. */
+static void who_gives_way(void) {
+    static const struct {
+        remat_recompute how;
+        const char *first, *second;
+    } cases[] = {
+        {REMAT_RECOMPUTE_BLOCK, "0-63 resident 0-2", "0-63 dropped 0-2; 64-127 resident 0-2"},
+        {REMAT_RECOMPUTE_SELECTIVE, "0-63 dropped 0-0; 0-63 resident 1-2", "0-127 resident 0-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench b;
+        run_config c = run_config_default(CONTEXT);
+        c.limits.cold = REMAT_COLD_DROP;
+        c.limits.recompute = cases[i].how;
+        c.setup = (given_setup){.given = true, .rows = GIVEN_MEMORY, .units = 8};
+        c.setup.more_pages = 8; /* 21 columns may pass: 29 pages, and 30 would be all of it */
+        REQUIRE(open_with(&b, 3, &c));
+        EXPECT(append(&b, 1, 64) == REMAT_OK);
+        EXPECT(append(&b, 0, 100) == REMAT_OK);
+        for (int k = 0; k < 28; k++)
+            EXPECT(append(&b, 0, 1) == REMAT_OK);
+        EXPECT(append(&b, 2, 385) == REMAT_OK);
+        check_text(b.s[1], cases[i].first);
+        check_text(b.s[0], cases[i].second);
+        check_text(b.s[2], "0-384 resident 0-2");
+        remat_close(&b.e);
+    }
+}
+
 /* Scoring leaves a sequence empty, and its pages free. */
 static void count_score(void *user, uint32_t index, float logprob, const remat_top *top,
                         uint32_t top_count) {
@@ -294,6 +324,6 @@ static void generation_says_why_it_ended(void) {
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(all_stays_cached), T(a_limit_drops_the_first_pages),
                   T(nothing_stays_cached), T(a_limit_spills_the_first_pages), T(what_goes_first),
-                  T(scoring_keeps_nothing), T(sequences_are_apart),
+                  T(who_gives_way), T(scoring_keeps_nothing), T(sequences_are_apart),
                   T(generation_says_why_it_ended));
 }

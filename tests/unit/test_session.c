@@ -6,8 +6,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "cache/session_file.h"
-#include "engine_fixture.h"
-#include "harness.h"
+#include "session_fixture.h"
 #include "tiny_model.h"
 #ifndef RM_SANITIZED
 #include "no_malloc.h"
@@ -20,30 +19,6 @@
 enum { COUNT = 330, LAYERS = 3, FILE_MAX = 1 << 20 };
 
 static const uint32_t ONE_PIECE[] = {0}, ODD[] = {1, 33, 64, 7, 0};
-
-static tiny_spec spec;
-static subject known; /* the uninterrupted run, in f16 */
-static char dir[64], path[96];
-
-static bool prepare(void) {
-    char why[WHY_MAX];
-    if (dir[0] != '\0') return true;
-    snprintf(dir, sizeof dir, "/tmp/remat_session_XXXXXX");
-    if (mkdtemp(dir) == NULL) return false;
-    snprintf(path, sizeof path, "%s/s", dir);
-    spec = tiny_spec_default();
-    if (!subject_open(&known, &spec, COUNT, 1, 1)) return false;
-    if (same_first(why, &known, REMAT_KV_F16)) return true;
-    t_fail("%s", why);
-    return false;
-}
-
-static void clean_up(void) {
-    if (dir[0] == '\0') return;
-    unlink(path);
-    if (rmdir(dir) != 0) t_fail("something is left in %s", dir);
-    subject_close(&known);
-}
 
 static run_config config(uint32_t resident, uint32_t threads) {
     run_config c = run_config_default(COUNT);
@@ -140,7 +115,7 @@ static const uint32_t cut_points[] = {1, 2, 63, 64, 65, 66, 128, 129, 200, 257, 
 enum { CUT_POINTS = sizeof cut_points / sizeof *cut_points };
 
 static void it_goes_on_as_if_never_stopped(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     const run_config all = config(REMAT_ALL, 1);
     for (int i = 0; i < CUT_POINTS; i++) {
         const uint32_t cut = cut_points[i];
@@ -159,7 +134,7 @@ static void it_goes_on_as_if_never_stopped(void) {
 }
 
 static void any_budget_to_any_budget(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     static const uint32_t resident[] = {REMAT_ALL, 192, 64, 0};
     for (int from = 0; from < 4; from++) {
         const run_config a = config(resident[from], 1);
@@ -183,7 +158,7 @@ static void any_budget_to_any_budget(void) {
 }
 
 static void tokens_alone(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     const run_config all = config(REMAT_ALL, 1), few = config(64, 1);
     REQUIRE(save_at(200, &all, REMAT_SESSION_TOKENS_ONLY));
     struct stat st;
@@ -217,7 +192,7 @@ static int generate(remat_sequence *s, const uint32_t *prompt, uint32_t count, u
 }
 
 static void a_generation_goes_on(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     enum { PROMPT = 100, FIRST = 9, REST = 11 };
     const run_config c = config(REMAT_ALL, 1);
     uint32_t whole[FIRST + REST], parts[FIRST + REST], tokens[COUNT];
@@ -265,7 +240,7 @@ static size_t read_file(uint8_t *out) {
 
 static bool make_file(uint32_t cut) {
     const run_config all = config(REMAT_ALL, 1);
-    if (!prepare() || !save_at(cut, &all, 0)) return false;
+    if (!session_prepare(COUNT) || !save_at(cut, &all, 0)) return false;
     file_bytes = read_file(file);
     return file_bytes > 0 && file_bytes < FILE_MAX;
 }
@@ -463,7 +438,7 @@ static void a_context_that_is_too_small(void) {
 }
 
 static void no_tokens_at_all(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     const run_config c = config(REMAT_ALL, 1);
     remat_engine *e = NULL;
     remat_sequence *s = NULL;
@@ -496,7 +471,7 @@ static void peek(const char *where, int status, bool exists, const char *words) 
 }
 
 static void places_that_are_no_session(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     char where[160], longest[RM_SESSION_PATH_MAX + 100];
     unlink(path);
     peek(path, REMAT_OK, false, "");
@@ -524,7 +499,7 @@ static void places_that_are_no_session(void) {
 }
 
 static void saving_replaces_a_file_and_nothing_else(void) {
-    REQUIRE(prepare());
+    REQUIRE(session_prepare(COUNT));
     const run_config all = config(REMAT_ALL, 1);
     struct stat st;
     write_file((const uint8_t *)"hello", 5);
@@ -594,6 +569,6 @@ int main(int argc, char **argv) {
         T(a_context_that_is_too_small), T(no_tokens_at_all), T(places_that_are_no_session),
         T(saving_replaces_a_file_and_nothing_else), T(beside_another_sequence));
     const int before = t_failures;
-    clean_up();
+    session_clean_up();
     return t_failures > before ? 1 : status;
 }
