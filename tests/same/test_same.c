@@ -285,7 +285,7 @@ static void idle_sequence_gives_way(remat_cold cold) {
     c.limits.cold = cold;
     c.setup = (given_setup){.given = true,
                             .rows = cold == REMAT_COLD_SPILL ? GIVEN_CHUNK : GIVEN_MEMORY,
-                            .more_pages = 60,
+                            .more_pages = SANITIZED ? 8 : 60,
                             .units = 8};
     if (batch_open(&b, &spec, &c, STREAMS)) {
         remat_stats stats;

@@ -216,8 +216,8 @@ static void what_goes_first(void) {
     }
 }
 
-/* One sequence has waited for long, a larger one not so long: by block the larger one gives way, and
- * selectively what has not been read for longest. */
+/* One sequence has waited for long, a larger one not so long: by block the larger one gives way,
+ * and selectively what has not been read for longest. */
 static void who_gives_way(void) {
     static const struct {
         remat_recompute how;
