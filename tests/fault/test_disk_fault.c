@@ -76,14 +76,16 @@ static bool one_fault(twins *t, const run_config *c, moment when, rm_io_fault fa
     return true;
 }
 
-/* The n-th transfer, n = 1, 2, .., 8 and then every step-th, until nothing is left to fail. */
+/* The n-th transfer, n = 1, 2, .., 8 and then every step-th, until nothing is left to fail; a few of
+ * them under sanitizers. */
 static void every_transfer(const tiny_spec *spec, const run_config *c, moment when,
                            rm_io_fault fault, uint32_t step) {
     twins t;
+    const uint32_t few = SANITIZED ? 5 : 1;
     uint64_t n = 1;
     uint32_t hits = 0, failures = 0;
     if (!twins_open(&t, spec, 2, CONTEXT, REMAT_KV_F16)) t_fail("%s", t.why);
-    for (bool hit = true; hit && t.free != NULL && n < 5000; n += n < 8 ? 1 : step) {
+    for (bool hit = true; hit && t.free != NULL && n < 5000; n += n < 8 ? few : step) {
         bool failed = false;
         if (!one_fault(&t, c, when, fault, n, &hit, &failed)) {
             t_fail("%s, %s %" PRIu64 ": %s", moment_names[when], fault_names[fault], n, t.why);
@@ -104,7 +106,7 @@ static void faults(const tiny_spec *spec, const run_config *c, bool writes) {
     static const rm_io_fault reading[] = {RM_IO_FLIP, RM_IO_FAIL, RM_IO_SHORT};
     static const rm_io_fault writing[] = {RM_IO_FULL, RM_IO_BAD_WRITE};
     for (int when = 0; when < MOMENTS; when++) {
-        const uint32_t step = SANITIZED ? 97 : 7;
+        const uint32_t step = SANITIZED ? 197 : 7;
         const rm_io_fault kind = writes ? writing[when % 2] : reading[when % 3];
         every_transfer(spec, c, (moment)when, kind, step);
         if (writes && !SANITIZED)
@@ -184,7 +186,7 @@ static void a_disk_that_is_gone(void) {
     const run_config little = config(REMAT_COLD_SPILL, GIVEN_CHUNK, 8, 4);
     const run_config rows = config(REMAT_COLD_SPILL, GIVEN_DISK, 8, 4);
     const run_config drop = config(REMAT_COLD_DROP, GIVEN_DISK, 8, 4);
-    for (uint32_t when = 0; when < 6; when++) {
+    for (uint32_t when = 0; when < 6; when += SANITIZED ? 2 : 1) {
         gone_in(&enough, when, false);
         gone_in(&little, when, true);
         gone_in(&rows, when, true);
@@ -279,7 +281,7 @@ static void canceled_at_any_moment(void) {
     static const uint32_t chunks[] = {64, 16, 7};
     const tiny_spec wide = wide_spec();
     const tiny_spec *models[] = {&wide, tiny_spec_architecture(7)};
-    for (uint32_t i = 0; i < 18; i++) {
+    for (uint32_t i = 0; i < (SANITIZED ? 9 : 18); i++) {
         run_config c = config(i % 2 == 0 ? REMAT_COLD_DROP : REMAT_COLD_SPILL, (given_rows)(i % 3),
                               i % 4 == 0 ? 3 : 8, i % 5 * 7);
         c.limits.chunk_rows = c.setup.rows == GIVEN_DISK ? 64 : chunks[i / 2 % 3];
