@@ -76,8 +76,8 @@ static bool one_fault(twins *t, const run_config *c, moment when, rm_io_fault fa
     return true;
 }
 
-/* The n-th transfer, n = 1, 2, .., 8 and then every step-th, until nothing is left to fail; a few of
- * them under sanitizers. */
+/* The n-th transfer, n = 1, 2, .., 8 and then every step-th, until nothing is left to fail; a few
+ * of them under sanitizers. */
 static void every_transfer(const tiny_spec *spec, const run_config *c, moment when,
                            rm_io_fault fault, uint32_t step) {
     twins t;
