@@ -416,6 +416,10 @@ int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err) {
     RM_TRY(rm_engine_layout(e, &e->ledger, &plan->setup, err));
     if (e->model.weights != NULL)
         rm_ledger_huge_pages(&e->ledger, e->model.weights, e->model.weight_bytes);
+    /* A part of a huge page that is given back stays the program's until all of it is. */
+    if (!e->allowance.follows)
+        rm_ledger_huge_pages(&e->ledger, e->cache.pool.blocks,
+                             e->cache.pool.count * e->cache.pool.block_bytes);
     /* A cache that is whole takes its pages as it grows; one that is not needs all it has. */
     const bool whole = plan->setup.elastic && rm_setup_whole(&plan->setup, &e->model);
     if (!whole && plan->total_bytes != plan->full_bytes) rm_ledger_populate(&e->ledger);
