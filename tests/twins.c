@@ -352,3 +352,21 @@ bool twins_score(twins *t, uint32_t q, uint32_t count) {
     free(tokens);
     return good;
 }
+
+run_config tight_config(uint32_t context, remat_cold cold, given_rows rows, uint32_t units,
+                        uint32_t pages) {
+    run_config c = run_config_default(context);
+    c.threads = 2;
+    c.limits.cold = cold;
+    c.limits.chunk_rows = 64;
+    c.limits.weights = REMAT_WEIGHTS_AUTO;
+    c.setup = (given_setup){.given = true, .rows = rows, .more_pages = pages, .units = units};
+    return c;
+}
+
+tiny_spec wide_spec(void) {
+    tiny_spec spec = tiny_spec_default();
+    spec.layer_count = 4;
+    spec.kv_head_count = 4;
+    return spec;
+}

@@ -60,6 +60,13 @@ bool twins_reopen(twins *t, uint32_t sequence);
  * order. */
 bool twins_score(twins *t, uint32_t sequence, uint32_t count);
 
+/* A setup with little of everything: pages over the least, layers whose weights stay. */
+run_config tight_config(uint32_t context, remat_cold cold, given_rows rows, uint32_t units,
+                        uint32_t pages);
+
+/* A model whose cache is large for its weights. */
+tiny_spec wide_spec(void);
+
 uint32_t twins_count(const twins *t, uint32_t sequence);
 remat_stats twins_stats(const twins *t);
 

@@ -65,7 +65,7 @@ int rm_ledger_carve(void *out, rm_ledger *l, rm_account account, uint64_t count,
 
     uint64_t bytes, whole = 0;
     bool bad = __builtin_mul_overflow(count, size, &bytes) || bytes > UINT64_MAX - 2 * ALIGN;
-    if (!bad) whole = ((bytes + ALIGN - 1) & ~(uint64_t)(ALIGN - 1)) + RM_RED_ZONE;
+    if (!bad && bytes > 0) whole = ((bytes + ALIGN - 1) & ~(uint64_t)(ALIGN - 1)) + RM_RED_ZONE;
     const bool injected = ++l->carve_count == l->fail_at;
     if (bad || injected || whole > room(l)) {
         return rm_fail(err, REMAT_E_BUDGET, "budget: no room for %llu x %llu bytes of %s",

@@ -469,8 +469,10 @@ int remat_plan_make(remat_plan *out, remat_engine *e, const remat_limits *limits
                     remat_error *err) {
     rm_planned plan;
     RM_TRY(plan_for(&plan, e, limits, false, err));
+    /* The smallest has a margin, which may be more than a short context's cache. */
+    const bool more = plan.full_bytes > plan.minimum_bytes;
     *out = (remat_plan){.minimum_bytes = plan.minimum_bytes,
-                        .full_bytes = plan.full_bytes,
+                        .full_bytes = more ? plan.full_bytes : plan.minimum_bytes,
                         .predicted_peak_bytes = plan.total_bytes,
                         .chunk_rows = plan.setup.chunk_rows};
     memcpy(out->account_bytes, plan.account_bytes, sizeof out->account_bytes);

@@ -18,13 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Sanitizers bring memory and a malloc of their own. */
-#if defined(RM_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 enum { MIB = 1 << 20, NEW_TOKENS = 3 };
 
 /* no_malloc.c is not linked where a sanitizer takes the same names. */

@@ -15,11 +15,12 @@
 
 /* Of the ways to run, a cache of f32 takes the even ones and one of f16 the odd ones. COUNT is
  * beyond two pages, LONG beyond a span. Sanitizers are slow, and look for something else. */
-#if defined(RM_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { WAYS_STEP = 6, LONG_WAYS_STEP = 9, WINDOWS_FROM = 2, THOROUGH = 0 };
-#else
-enum { WAYS_STEP = 2, LONG_WAYS_STEP = 4, WINDOWS_FROM = 0, THOROUGH = 1 };
-#endif
+enum {
+    WAYS_STEP = SANITIZED ? 6 : 2,
+    LONG_WAYS_STEP = SANITIZED ? 9 : 4,
+    WINDOWS_FROM = SANITIZED ? 2 : 0,
+    THOROUGH = !SANITIZED,
+};
 enum { COUNT = 160, ALONE = 3, SHORT = 72, LONG = 1120 };
 
 /* --- the definition --------------------------------------------------------------------------- */

@@ -10,11 +10,7 @@
 #include "harness.h"
 #include "twins.h"
 
-#if defined(RM_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SAMPLE = 3, LONG_SAMPLE = 2 };
-#else
-enum { SAMPLE = 24, LONG_SAMPLE = 16 };
-#endif
+enum { SAMPLE = SANITIZED ? 3 : 24, LONG_SAMPLE = SANITIZED ? 2 : 16 };
 
 /* --- setups ----------------------------------------------------------------------------------- */
 

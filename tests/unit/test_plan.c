@@ -289,6 +289,12 @@ static void the_public_plan(void) {
         EXPECT(strcmp(remat_account_name(i), "unknown") != 0);
     EXPECT(strcmp(remat_account_name(REMAT_ACCOUNTS), "unknown") == 0);
     remat_limits some = l;
+    some.context_count = 1; /* the smallest is the whole, and its margin */
+    some.weights = REMAT_WEIGHTS_RESIDENT;
+    some.chunk_rows = 1;
+    REQUIRE(remat_plan_make(&p, engine, &some, &err) == REMAT_OK);
+    EXPECT(p.minimum_bytes <= p.full_bytes);
+    some = l;
     some.resident_count = 700;
     REQUIRE(remat_plan_make(&p, engine, &some, &err) == REMAT_OK);
     EXPECT_EQ_U64(p.resident_count, 640);
