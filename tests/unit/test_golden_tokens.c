@@ -224,6 +224,7 @@ static void ends_gemma3(void) {
     EXPECT(fixture_ids(&f, &ids, "x", 1, RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL) == 2);
     free(ids);
     EXPECT(fixture_ids(&f, &ids, "<bos>x", 6, RM_TOKENIZE_BOS | RM_TOKENIZE_SPECIAL) == 3);
+    free(ids);
     EXPECT(fixture_ids(&f, &ids, "<bos>x", 6,
                        RM_TOKENIZE_BOS | RM_TOKENIZE_ONE_BOS | RM_TOKENIZE_SPECIAL) == 2);
     free(ids);
