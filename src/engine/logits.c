@@ -3,18 +3,16 @@
  * sweep.h. Part: engine.
  *
  * Norms of the rows become inputs of the output matrix one by one, wherever their hidden states
- * are; then the matrix passes once for all of them, tile by tile: as it lies in memory, or arrives.
+ * are; then the matrix passes once for all of them, as it lies in memory or tile by tile as it
+ * arrives. A thread has a strip's results of all rows in its cache and puts them, the two halves of
+ * a fine one added, where logits are wanted.
  */
 #include "engine/sweep.h"
 
-enum {
-    /* Strips of the output matrix whose results are held as tiles at a time. */
-    OUTPUT_STRIPS = 1024,
-};
+#include <stdatomic.h>
 
-uint32_t rm_sweep_tile_strips(const rm_model *m) {
-    const uint32_t all = rm_strips(m->shape.vocabulary);
-    return all < OUTPUT_STRIPS ? all : OUTPUT_STRIPS;
+size_t rm_sweep_logit_tile(const rm_model *m, uint32_t logits_rows) {
+    return (size_t)logits_rows * rm_input_rows(rm_input_of(&m->output, true)) * RM_LANES;
 }
 
 /* A row whose logits are wanted. */
@@ -23,29 +21,52 @@ typedef struct wanted {
     uint32_t position;
 } wanted;
 
-/* Inputs of the output matrix are in logit_in; the logits of count rows go to s->logits. */
-static int output_rows(rm_sweep *s, const rm_inputs *in, uint32_t count, remat_error *err) {
-    const size_t width = (size_t)RM_LANES * rm_strips(s->model->shape.vocabulary);
-    const uint32_t most = rm_sweep_tile_strips(s->model);
-    for (;;) {
-        rm_matrix tile;
-        uint32_t first;
-        RM_TRY(rm_stream_output(s->stream, &tile, &first, err));
-        if (tile.outputs == 0) return REMAT_OK;
-        const uint32_t strips = rm_strips(tile.outputs);
-        for (uint32_t at = 0; at < strips; at += most) {
-            const uint32_t n = strips - at < most ? strips - at : most;
-            rm_matrix part = tile;
-            part.strips += (size_t)at * part.strip_bytes;
-            part.outputs = n * RM_LANES;
-            float *to = s->logit_tiles;
-            const rm_product out = rm_product_make(&part, true, count, &to);
-            rm_products_run(s->kernels, s->threads, &s->work, in, &out, 1);
-            for (uint32_t i = 0; i < count; i++)
-                rm_product_row(s->logits + i * width + (size_t)(first + at) * RM_LANES, s->kernels,
-                               &out, i, to);
-        }
+/* The output matrix, or a tile of it, for some rows. */
+typedef struct output {
+    const rm_sweep *sweep;
+    const rm_acts *x;
+    rm_matrix tile;
+    uint32_t first;       /* strip of the matrix that the tile begins with */
+    uint32_t count, each; /* rows; rows of x for one of them */
+    size_t width;         /* floats of a row of logits */
+    atomic_bool unsound;  /* some logit is not finite */
+} output;
+
+static void output_item(void *user, uint32_t item, uint32_t thread) {
+    output *o = user;
+    const rm_sweep *s = o->sweep;
+    const rm_matrix *w = &o->tile;
+    const rm_out y = {.at = s->logit_tiles +
+                            thread * rm_sweep_logit_tile(s->model, s->shape.logits_rows),
+                      .row_count = o->count * o->each,
+                      .strips = 1};
+    s->kernels->matmul[w->format](&y, 0, w->strips + (size_t)item * w->strip_bytes, o->x,
+                                  s->work.threads[thread].matmul);
+    for (uint32_t i = 0; i < o->count; i++) {
+        float *to = s->logits + i * o->width + (size_t)(o->first + item) * RM_LANES;
+        const float *from = rm_out_at(&y, i * o->each, 0), *rest = from + RM_LANES;
+        for (uint32_t l = 0; l < RM_LANES; l++)
+            to[l] = o->each == 1 ? from[l] : from[l] + rest[l];
+        if (!s->kernels->all_finite(to, RM_LANES)) atomic_store(&o->unsound, true);
     }
+}
+
+/* The logits of count rows, whose inputs are x, go to s->logits. */
+static int output_rows(rm_sweep *s, const rm_acts *x, uint32_t count, bool *sound,
+                       remat_error *err) {
+    output o = {.sweep = s,
+                .x = x,
+                .count = count,
+                .each = x->row_count / count,
+                .width = (size_t)RM_LANES * rm_strips(s->model->shape.vocabulary)};
+    for (;;) {
+        RM_TRY(rm_stream_output(s->stream, &o.tile, &o.first, err));
+        if (o.tile.outputs == 0) break;
+        const uint32_t strips = rm_strips(o.tile.outputs);
+        rm_threads_for(s->threads, strips, rm_batch_of(s->threads, strips, count), output_item, &o);
+    }
+    *sound = !atomic_load(&o.unsound);
+    return REMAT_OK;
 }
 
 /* The norms of the next count wanted rows, from *run and *row on: inputs of the output matrix. */
@@ -92,10 +113,11 @@ int rm_sweep_logits(rm_sweep *s, rm_logits_fn *fn, void *user, remat_error *err)
         in.kind[kind] = rm_input_view(s->logit_in, kind, n, m->shape.dim);
         RM_TRY(rm_sweep_check(s, err));
         RM_TRY(input_rows(s, &in, rows, n, &run, &row));
-        RM_TRY(output_rows(s, &in, n, err));
+        bool sound;
+        RM_TRY(output_rows(s, &in.kind[kind], n, &sound, err));
         for (uint32_t i = 0; i < n; i++) {
             const float *logits = s->logits + i * width;
-            if (!s->kernels->all_finite(logits, m->shape.vocabulary)) {
+            if (!sound && !s->kernels->all_finite(logits, m->shape.vocabulary)) {
                 return rm_fail(err, REMAT_E_FAILED,
                                "logits after position %u are not finite numbers: "
                                "the model's weights or its type are unsound; try another file",

@@ -392,6 +392,7 @@ static int start_parts(remat_engine *e, remat_error *err) {
     e->page_limit = setup->page_count;
     rm_allowance_start(e);
     e->sweep.kernels = e->kernels;
+    e->sample_space.kernels = e->kernels;
     e->sweep.threads = e->threads;
     e->sweep.cache = &e->cache;
     e->sweep.stream = &e->stream;

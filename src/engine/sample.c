@@ -73,10 +73,13 @@ static void select_best(rm_candidate *c, uint32_t n, uint32_t keep) {
     }
 }
 
+static bool penalizes(const remat_sampling *s) {
+    return s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0;
+}
+
 /* Applies the penalties once to each distinct token of the window. */
 static void penalize(const rm_sample_space *space, const remat_sampling *s, const uint32_t *recent,
                      uint32_t count) {
-    if (s->repeat_penalty == 1 && s->frequency_penalty == 0 && s->presence_penalty == 0) return;
     uint32_t n = s->penalty_last < 0 ? count : (uint32_t)s->penalty_last;
     if (n > count) n = count;
     const uint32_t *window = recent + (count - n);
@@ -157,11 +160,14 @@ uint32_t rm_sample(const float *logits, uint32_t vocabulary, const remat_samplin
                    const uint32_t *recent, uint32_t recent_count, const rm_sample_space *space,
                    rm_random *random) {
     rm_candidate *c = space->candidates;
+    const bool as_they_are = s->bias_count == 0 && !penalizes(s);
+    if (s->temperature <= 0 && as_they_are)
+        return (uint32_t)space->kernels->argmax(logits, vocabulary);
     for (uint32_t i = 0; i < vocabulary; i++)
         c[i] = (rm_candidate){.id = i, .logit = logits[i]};
     for (uint32_t i = 0; i < s->bias_count; i++)
         c[s->bias[i].id].logit += s->bias[i].bias;
-    penalize(space, s, recent, recent_count);
+    if (penalizes(s)) penalize(space, s, recent, recent_count);
     if (s->temperature <= 0) return greedy(c, vocabulary);
     return draw(c, filter(c, vocabulary, s), s->temperature, random);
 }

@@ -22,11 +22,12 @@ int rm_sampling_check(const remat_sampling *s, uint32_t vocabulary, remat_error 
 
 /* Work memory: vocabulary entries each. counts is zero between calls. */
 typedef struct rm_sample_space {
+    const rm_kernels *kernels;
     rm_candidate *candidates;
     uint32_t *counts;
 } rm_sample_space;
 
-/* Draws a token. recent: the sequence's tokens, the newest last. */
+/* Draws a token. logits are finite. recent: the sequence's tokens, the newest last. */
 uint32_t rm_sample(const float *logits, uint32_t vocabulary, const remat_sampling *s,
                    const uint32_t *recent, uint32_t recent_count, const rm_sample_space *space,
                    rm_random *random);

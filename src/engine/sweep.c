@@ -30,10 +30,8 @@ int rm_sweep_layout(rm_sweep *s, rm_ledger *l, const rm_model *m, const rm_sweep
     RM_TRY(rm_ledger_carve(&s->logit_in, l, logits, 1,
                            rm_input_bytes(kind, shape->logits_rows, m->shape.dim), err));
     RM_TRY(rm_ledger_carve(&s->logits, l, logits, shape->logits_rows, width * sizeof(float), err));
-    /* The tile, and room for the second half of a fine result. */
-    const uint64_t tile = (uint64_t)RM_LANES * rm_sweep_tile_strips(m);
     return rm_ledger_carve(&s->logit_tiles, l, logits,
-                           ((uint64_t)shape->logits_rows * rm_input_rows(kind) + 1) * tile,
+                           shape->thread_count * rm_sweep_logit_tile(m, shape->logits_rows),
                            sizeof(float), err);
 }
 

@@ -93,7 +93,7 @@ typedef struct rm_sweep {
     rm_segment *segments;            /* of a chunk */
     float *hidden;                   /* what hidden_row counts from */
     uint8_t *logit_in;               /* activations of logits_rows rows */
-    float *logit_tiles;              /* logits_rows x a tile of the output matrix */
+    float *logit_tiles;              /* of each thread: a strip's results for logits_rows rows */
     float *logits;                   /* logits_rows rows */
     uint8_t *embed_space;            /* of each thread, when embeddings are read row by row */
     bool (*canceled)(void *user);
@@ -143,10 +143,10 @@ static inline bool rm_sweep_cold(const rm_sweep *s, uint32_t sequence, uint32_t 
            layer < s->cold[(size_t)sequence * s->cache->shape.column_count + column];
 }
 
-/* Logits of the rows that want them (logits.c): how many rows; strips of the output matrix whose
- * results lie in logit_tiles; and fn called for each, in order. */
+/* Logits of the rows that want them (logits.c): how many rows; floats of a thread's logit_tiles;
+ * and fn called for each row, in order. */
 uint32_t rm_sweep_wanted(const rm_sweep *s);
-uint32_t rm_sweep_tile_strips(const rm_model *m);
+size_t rm_sweep_logit_tile(const rm_model *m, uint32_t logits_rows);
 int rm_sweep_logits(rm_sweep *s, rm_logits_fn *fn, void *user, remat_error *err);
 
 /* Look ahead for pages (chunk.c): begins reads of spilled pages in the order of use, for the chunk

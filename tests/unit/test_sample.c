@@ -15,7 +15,7 @@ static float logits[V];
 static uint32_t recent[RECENT];
 static rm_candidate candidates[V];
 static uint32_t counts[V];
-static const rm_sample_space space = {.candidates = candidates, .counts = counts};
+static rm_sample_space space = {.candidates = candidates, .counts = counts};
 
 static uint32_t below(uint32_t n) {
     return (uint32_t)(t_random() >> 33) % n;
@@ -465,6 +465,7 @@ static void settings_out_of_range(void) {
 }
 
 int main(int argc, char **argv) {
+    space.kernels = rm_kernels_all()[0];
     return RM_RUN(argc, argv, T(equals_the_slow_sampler), T(shares_without_filters),
                   T(tiny_temperatures_are_greedy), T(tight_filters_are_greedy),
                   T(top_k_that_is_off), T(ties_go_to_the_lowest_id), T(large_temperatures_apply),
