@@ -3,6 +3,10 @@
  *
  *     kerncheck [-s SEED] [-b] [PATTERN..]      -b: time as well
  *
+ * Times are those of one thread, beside what ref takes and, where a kernel is bound by arithmetic,
+ * the share of the peak of the set's instructions (kc_peak.h). Then products of one row with
+ * weights out of memory, as an answer needs them, beside a plain read of as many bytes.
+ *
  * Each (set, kernel) runs in a child, so that a crash or an illegal instruction is one red line
  * and not the end of the run. Results are compared bit for bit (any NaN equals any NaN) between
  * guard bytes, over lengths around the vector widths, denormals, and all ways to cut the rows;
@@ -11,6 +15,7 @@
  */
 #include "kerncheck/kc_attn.h"
 #include "kerncheck/kc_matmul.h"
+#include "kerncheck/kc_peak.h"
 #include "kerncheck/kc_rows.h"
 
 #include <sys/wait.h>
@@ -186,22 +191,65 @@ static double best_ns(size_t k, const rm_kernels *set) {
     bench b = bench_make(kernels[k].format);
     double best = 1e30, spent = 0;
     for (int run = 0; run < 2000 && spent < 0.2e9; run++) {
-        struct timespec from, to;
-        clock_gettime(CLOCK_MONOTONIC, &from);
+        const double from = kc_now_ns();
         const int calls = kernels[k].work > 0 ? 1 : 20;
         for (int i = 0; i < calls; i++)
             kernels[k].once(set, &b);
-        clock_gettime(CLOCK_MONOTONIC, &to);
-        const double ns =
-            (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
+        const double ns = kc_now_ns() - from;
         spent += ns;
         if (ns / calls < best) best = ns / calls;
     }
     return best;
 }
 
+/* What pairs leave for those after them: children write it. */
+typedef struct figures {
+    double ref_ns[KERNELS];
+    kc_peak peak; /* of the set in work */
+} figures;
+
+static void print_time(size_t k, const rm_kernels *ref, const rm_kernels *set, figures *f) {
+    const double ns = best_ns(k, set), rate = kernels[k].work / ns;
+    printf(" %12.1f ns", ns);
+    if (set == ref) f->ref_ns[k] = ns;
+    if (f->ref_ns[k] > 0) printf(" %7.1f x ref", f->ref_ns[k] / ns);
+    if (kernels[k].work == 0) return;
+    const bool tiles = kernels[k].once != time_attn_span;
+    const bool integer = tiles && rm_formats[kernels[k].format].act != RM_ACT_F32;
+    const double peak = integer ? f->peak.integer : f->peak.fused;
+    printf(" %8.1f G/s", rate);
+    if (peak > 0) printf(" %5.1f %% of peak", 100 * rate / peak);
+}
+
+/* One row by weights out of memory: bytes of strips a nanosecond, and of a plain read, in turn. */
+static void print_one_row(const rm_kernels *set, rm_format f, const char *name, uint8_t *memory) {
+    enum { WIDTH = 1536, ROUNDS = 12 };
+    const size_t bytes = rm_strip_bytes(f, WIDTH), strips = KC_MEMORY / bytes;
+    bench b = bench_make(f);
+    b.x = rm_acts_view(kc_take(rm_acts_bytes(rm_formats[f].act, 1, WIDTH)).at, rm_formats[f].act, 1,
+                       WIDTH);
+    set->act_put(&b.x, 0, 0, WIDTH, b.a);
+    b.y.row_count = 1;
+    double best = 1e30, read = 1e30;
+    volatile uint64_t sink = 0;
+    memset(memory, 0x11, KC_MEMORY);
+    for (int i = 0; i < ROUNDS; i++) {
+        const double from = kc_now_ns();
+        for (size_t s = 0; s < strips; s++)
+            set->matmul[f](&b.y, 0, memory + s * bytes, &b.x, b.scratch);
+        const double middle = kc_now_ns();
+        sink = sink + kc_read(memory, strips * bytes);
+        const double end = kc_now_ns();
+        best = middle - from < best ? middle - from : best;
+        read = end - middle < read ? end - middle : read;
+    }
+    const double all = (double)(strips * bytes);
+    printf("one row %-8s %-14s %6.1f GB/s of %5.1f: %3.0f %%\n", set->name, name, all / best,
+           all / read, 100 * read / best);
+}
+
 /* Runs one pair in a child. Returns 0 when it passed. */
-static int run_pair(size_t k, const rm_kernels *ref, const rm_kernels *set, int timed) {
+static int run_pair(size_t k, const rm_kernels *ref, const rm_kernels *set, figures *f) {
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
@@ -209,11 +257,7 @@ static int run_pair(size_t k, const rm_kernels *ref, const rm_kernels *set, int 
         t_state = t_seed * 2654435761u + 1;
         kernels[k].check(ref, set);
         printf("%-4s %-8s %-14s", t_failures ? "FAIL" : "ok", set->name, kernels[k].name);
-        if (timed && !t_failures) {
-            const double ns = best_ns(k, set);
-            printf(" %12.1f ns", ns);
-            if (kernels[k].work > 0) printf(" %8.1f G/s", kernels[k].work / ns);
-        }
+        if (f != NULL && !t_failures) print_time(k, ref, set, f);
         putchar('\n');
         fflush(stdout);
         _exit(t_failures ? 1 : 0);
@@ -229,6 +273,26 @@ static int same_pointer(const rm_kernels *a, const rm_kernels *b, size_t at) {
     return memcmp((const char *)a + at, (const char *)b + at, sizeof(rm_matmul_fn *)) == 0;
 }
 
+static void print_memory(int argc, char **argv, const rm_kernels *const *all) {
+    uint8_t *memory = kc_memory(1);
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    const unsigned most = cpus < 1 ? 1 : cpus < KC_READERS_MAX ? (unsigned)cpus : KC_READERS_MAX;
+    for (unsigned threads = 1; threads <= most; threads = threads < most ? most : most + 1)
+        printf("read %d MiB, %u threads: %.1f GB/s\n", KC_MEMORY >> 20, threads,
+               kc_read_rate(memory, threads));
+    for (size_t s = 1; all[s] != NULL; s++) {
+        if (rm_kernels_select(all[s]->name, rm_cpu_features()) == NULL) continue;
+        if (strcmp(all[s]->name, "amx") == 0) continue; /* one row is the set's below */
+        for (size_t k = 0; k < KERNELS; k++) {
+            const size_t at = kernels[k].pointer;
+            const bool matmul = at < offsetof(rm_kernels, matmul) + sizeof all[s]->matmul &&
+                                at >= offsetof(rm_kernels, matmul);
+            if (matmul && t_selected(argc, argv, kernels[k].name))
+                print_one_row(all[s], kernels[k].format, kernels[k].name, memory);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     int timed = 0, failed = 0, passed = 0;
     t_seed = (uint64_t)time(NULL);
@@ -237,20 +301,31 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "-s") == 0 && i + 1 < argc) t_seed = strtoull(argv[i + 1], NULL, 10);
     }
     printf("seed %" PRIu64 "\n", t_seed);
+    figures *f = NULL;
+    if (timed) {
+        f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (f == MAP_FAILED) abort();
+    }
     const rm_kernels *const *all = rm_kernels_all();
     for (size_t s = 0; all[s] != NULL; s++) {
         if (rm_kernels_select(all[s]->name, rm_cpu_features()) == NULL) {
             printf("skip %s: this machine cannot run it\n", all[s]->name);
             continue;
         }
+        if (timed) f->peak = kc_peak_of(all[s]->name);
+        if (timed && f->peak.integer > 0) {
+            printf("peak %-8s fused steps %.0f G/s, integer products %.0f G/s\n", all[s]->name,
+                   f->peak.fused, f->peak.integer);
+        }
         for (size_t k = 0; k < KERNELS; k++) {
             if (s > 0 && same_pointer(all[s], all[s - 1], kernels[k].pointer)) continue;
             if (!t_selected(argc, argv, kernels[k].name)) continue;
-            const int bad = run_pair(k, all[0], all[s], timed);
+            const int bad = run_pair(k, all[0], all[s], f);
             failed += bad;
             passed += !bad;
         }
     }
+    if (timed) print_memory(argc, argv, all);
     printf("%d passed, %d failed\n", passed, failed);
     return failed > 0;
 }
