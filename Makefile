@@ -102,10 +102,12 @@ models: ## fetch real models into models/, checked by SHA-256; MODEL=smollm2|gem
 	@scripts/setup models
 	@scripts/models $(MODEL)
 
-bench: all $(BUILD)/tests/kerncheck/kerncheck ## time the kernels, then remat; SAVE=1 keeps the figures, BASE=commit compares
+bench: ## time the kernels, then remat; SAVE=1 keeps it, BASE=commit compares, PLOT=FILE.svg draws
+	@scripts/setup build bench
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/kerncheck/kerncheck
 	@$(BUILD)/tests/kerncheck/kerncheck -b
 	@bench/tokenize.py
-	@bench/speed.py $(if $(SAVE),--save) $(if $(BASE),--base $(BASE))
+	@bench/speed.py $(if $(SAVE),--save) $(if $(BASE),--base $(BASE)) $(if $(PLOT),--plot '$(PLOT)')
 
 # --- checks: what CI runs, runnable at home ----------------------------------------------------------
 
