@@ -106,7 +106,7 @@ bench: ## time the kernels, then remat; SAVE=1 keeps it, BASE=commit compares, P
 	@scripts/setup build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/kerncheck/kerncheck
 	@$(BUILD)/tests/kerncheck/kerncheck -b
-	@bench/tokenize.py
+	@bench/tokenizer.py
 	@bench/speed.py $(if $(SAVE),--save) $(if $(BASE),--base $(BASE)) $(if $(PLOT),--plot '$(PLOT)')
 
 # --- checks: what CI runs, runnable at home ----------------------------------------------------------

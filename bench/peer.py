@@ -11,7 +11,6 @@ import json
 import sys
 import time
 
-sys.path.pop(0)  # this folder: its tokenize.py would stand for Python's, which numpy wants
 import llama_cpp
 import numpy
 

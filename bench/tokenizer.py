@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is prose tokenized? Prints MB/s for each model in models/, one core, loading left out.
 
-    bench/tokenize.py [REMAT]
+    bench/tokenizer.py [REMAT]
 """
 import os
 import pathlib
