@@ -33,9 +33,11 @@ all: remat libremat.a libremat.so ## build remat, libremat.a and libremat.so
 
 # The only objects with wider instructions; scripts/lint proves it.
 X2   = -mavx2 -mfma -mf16c
+XVNNI = $(X2) -mavxvnni
 X512 = $(X2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 XAMX = $(X512) -mamx-tile -mamx-int8
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/kernels/x86/avx2*.c)):   ISA = $(X2)
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/kernels/x86/avx2_vnni*.c)): ISA = $(XVNNI)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/kernels/x86/avx512*.c)): ISA = $(X512)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/kernels/x86/amx*.c)):    ISA = $(XAMX)
 

@@ -256,7 +256,7 @@ static const app_option options[] = {
      ENGINE | APP_PLAN | RARE | ENV,
      TEXT,
      AT(kernels),
-     "ref|avx2|avx512|amx",
+     "ref|avx2|avxvnni|avx512|amx",
      "the instructions to use (default: the widest)"},
     {{"--stats"}, ENGINE, FLAG, AT(stats), NULL, "where the bytes and seconds went, on stderr"},
     {{"-fa", "--flash-attn"}, IGNORES, IGNORED, 0, "[on|off|auto]", "no effect"},

@@ -82,7 +82,7 @@ static int choose_kernels(remat_engine *e, remat_error *err) {
     if (e->kernels != NULL) return REMAT_OK;
     return rm_fail(err, REMAT_E_USAGE,
                    "kernels: there is no set \"%.40s\", or this CPU cannot run it; "
-                   "use ref, avx2, avx512 or amx, or leave the choice to remat",
+                   "use ref, avx2, avxvnni, avx512 or amx, or leave the choice to remat",
                    name);
 }
 

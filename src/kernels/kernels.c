@@ -17,7 +17,7 @@ enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
 /* Not __builtin_cpu_supports(): clang 14 rejects some names. XCR0 says what the system saves when
  * it switches threads: without that, the CPU's own flag is of no use. */
 unsigned rm_cpu_features(void) {
-    unsigned features = 0, a, b, c, d, xcr0, xcr0_high;
+    unsigned features = 0, a, b, c, d, b7, c7, d7, xcr0, xcr0_high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     const bool osxsave = c >> 27 & 1, avx = c >> 28 & 1, fma = c >> 12 & 1, f16c = c >> 29 & 1;
     if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
@@ -27,6 +27,8 @@ unsigned rm_cpu_features(void) {
     const bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1;
     const bool vnni = c >> 11 & 1, tiles = d >> 24 & 1, tiles_int8 = d >> 25 & 1;
     if (ymm && avx2 && fma && f16c) features |= RM_CPU_AVX2;
+    if ((features & RM_CPU_AVX2) && __get_cpuid_count(7, 1, &a, &b7, &c7, &d7) && (a >> 4 & 1))
+        features |= RM_CPU_AVX_VNNI;
     if ((features & RM_CPU_AVX2) && zmm && f && dq && bw && vl && vnni) features |= RM_CPU_AVX512;
     const bool tile_state = (xcr0 & 0x60000) == 0x60000;
     if ((features & RM_CPU_AVX512) && tiles && tiles_int8 && tile_state &&
@@ -35,30 +37,35 @@ unsigned rm_cpu_features(void) {
     return features;
 }
 
-enum { SET_COUNT = 4 };
+enum { REF, AVX2, AVX_VNNI, AVX512, AMX, SET_COUNT };
 
-static const unsigned needs[SET_COUNT] = {0, RM_CPU_AVX2, RM_CPU_AVX2 | RM_CPU_AVX512,
-                                          RM_CPU_AVX2 | RM_CPU_AVX512 | RM_CPU_AMX};
+static const unsigned needs[SET_COUNT] = {[AVX2] = RM_CPU_AVX2,
+                                          [AVX_VNNI] = RM_CPU_AVX2 | RM_CPU_AVX_VNNI,
+                                          [AVX512] = RM_CPU_AVX2 | RM_CPU_AVX512,
+                                          [AMX] = RM_CPU_AVX2 | RM_CPU_AVX512 | RM_CPU_AMX};
 static rm_kernels tables[SET_COUNT];
-static const rm_kernels *const list[SET_COUNT + 1] = {&tables[0], &tables[1], &tables[2],
-                                                      &tables[3], NULL};
+static const rm_kernels *const list[SET_COUNT + 1] = {
+    &tables[REF], &tables[AVX2], &tables[AVX_VNNI], &tables[AVX512], &tables[AMX], NULL};
 
 static void build(void) {
-    rm_kernels_init_ref(&tables[0]);
-    rm_kernels_init_ref_attn(&tables[0]);
-    tables[1] = tables[0];
-    rm_kernels_init_avx2(&tables[1]);
-    rm_kernels_init_avx2_k(&tables[1]);
-    rm_kernels_init_avx2_rows(&tables[1]);
-    rm_kernels_init_avx2_attn(&tables[1]);
-    tables[2] = tables[1];
-    rm_kernels_init_avx512(&tables[2]);
-    rm_kernels_init_avx512_k(&tables[2]);
-    rm_kernels_init_avx512_rows(&tables[2]);
-    rm_kernels_init_avx512_attn(&tables[2]);
-    tables[3] = tables[2];
-    rm_kernels_init_amx(&tables[3]);
-    rm_kernels_init_amx_k(&tables[3]);
+    rm_kernels_init_ref(&tables[REF]);
+    rm_kernels_init_ref_attn(&tables[REF]);
+    tables[AVX2] = tables[REF];
+    rm_kernels_init_avx2(&tables[AVX2]);
+    rm_kernels_init_avx2_k(&tables[AVX2]);
+    rm_kernels_init_avx2_rows(&tables[AVX2]);
+    rm_kernels_init_avx2_attn(&tables[AVX2]);
+    tables[AVX_VNNI] = tables[AVX2];
+    rm_kernels_init_avx2_vnni(&tables[AVX_VNNI]);
+    rm_kernels_init_avx2_vnni_k(&tables[AVX_VNNI]);
+    tables[AVX512] = tables[AVX2]; /* not every CPU with AVX-512 has AVX-VNNI */
+    rm_kernels_init_avx512(&tables[AVX512]);
+    rm_kernels_init_avx512_k(&tables[AVX512]);
+    rm_kernels_init_avx512_rows(&tables[AVX512]);
+    rm_kernels_init_avx512_attn(&tables[AVX512]);
+    tables[AMX] = tables[AVX512];
+    rm_kernels_init_amx(&tables[AMX]);
+    rm_kernels_init_amx_k(&tables[AMX]);
 }
 
 const rm_kernels *const *rm_kernels_all(void) {

@@ -2,8 +2,8 @@
  * kernels.h: the arithmetic, behind one table. Part: kernels.
  *
  * A kernel set is a complete table. `ref` is plain C and defines the answer; every other set
- * starts as a copy of the one below it and overrides what it does better:
- * ref < avx2 < avx512 < amx.
+ * starts as a copy of one below it and overrides what it does better:
+ * ref < avx2 < avxvnni, avx512 < amx.
  * The set is chosen once, in rm_kernels_select(), and is constant afterwards.
  *
  * RULE: lanes never share a sum. A SIMD lane owns one output and walks the reduction index in
@@ -108,7 +108,12 @@ typedef struct rm_kernels {
     bool (*all_finite)(const float *x, size_t n);
 } rm_kernels;
 
-enum { RM_CPU_AVX2 = 1 << 0, RM_CPU_AVX512 = 1 << 1, RM_CPU_AMX = 1 << 2 };
+enum {
+    RM_CPU_AVX2 = 1 << 0,
+    RM_CPU_AVX_VNNI = 1 << 1,
+    RM_CPU_AVX512 = 1 << 2,
+    RM_CPU_AMX = 1 << 3
+};
 
 /* What this CPU and this operating system can run. Asks the system for the use of tiles, once for
  * the whole process: their state makes what is saved of a thread 8 KiB larger. */

@@ -25,6 +25,8 @@ void rm_kernels_init_avx2(rm_kernels *t);
 void rm_kernels_init_avx2_k(rm_kernels *t);
 void rm_kernels_init_avx2_attn(rm_kernels *t);
 void rm_kernels_init_avx2_rows(rm_kernels *t);
+void rm_kernels_init_avx2_vnni(rm_kernels *t);
+void rm_kernels_init_avx2_vnni_k(rm_kernels *t);
 void rm_kernels_init_avx512(rm_kernels *t);
 void rm_kernels_init_avx512_k(rm_kernels *t);
 void rm_kernels_init_avx512_attn(rm_kernels *t);

@@ -221,7 +221,7 @@ check("the long toy runs", isinstance(want, str), want)
 for args in [["-t", t, "-ub", u] for t in (1, 2, 3) for u in (1, 7, 64, 512)] + [["-t", 64]] + \
         [["--resident", n, "-t", t, "-ub", u] for n in (0, 64, 100) for t, u in ((1, 512), (3, 7))] + \
         [["--recompute", "full"], ["-c", "2048"], ["-c", "1025", "--resident", "64"]] + \
-        [["--kernels", k, "-t", 2] for k in ("ref", "avx2", "avx512", "amx")]:
+        [["--kernels", k, "-t", 2] for k in ("ref", "avx2", "avxvnni", "avx512", "amx")]:
     got = hash_of(*args)
     if "--kernels" in args and not isinstance(got, str) and got.code == 2:
         skip(f"kernels {args[1]}: this machine has none")

@@ -67,6 +67,20 @@ KC_TARGET("avx2,fma") static void kc_integer_256(void) {
     }
 }
 
+KC_TARGET("avx2,avxvnni") static void kc_integer_vnni_256(void) {
+    __m256i acc[KC_CHAINS], a = _mm256_set1_epi8(1), b = a;
+    KC_UNROLL
+    for (int c = 0; c < KC_CHAINS; c++)
+        acc[c] = a;
+    for (int i = 0; i < KC_STEPS; i++) {
+        KC_UNROLL
+        for (int c = 0; c < KC_CHAINS; c++) {
+            acc[c] = _mm256_dpbusd_avx_epi32(acc[c], a, b);
+            KC_KEEP(acc[c]);
+        }
+    }
+}
+
 KC_TARGET("avx512f") static void kc_fused_512(void) {
     __m512 acc[KC_CHAINS], a = _mm512_set1_ps(0.5f), b = a;
     KC_UNROLL
@@ -133,9 +147,11 @@ static inline double kc_best(void (*fn)(void), double operations) {
 static inline kc_peak kc_peak_of(const char *set) {
     const double chains = (double)KC_STEPS * KC_CHAINS;
     const bool wide = strcmp(set, "avx512") == 0, tiles = strcmp(set, "amx") == 0;
-    if (strcmp(set, "avx2") == 0) {
+    const bool vnni = strcmp(set, "avxvnni") == 0;
+    if (vnni || strcmp(set, "avx2") == 0) {
+        void (*integer)(void) = vnni ? kc_integer_vnni_256 : kc_integer_256;
         return (kc_peak){.fused = kc_best(kc_fused_256, chains * 8 * 2),
-                         .integer = kc_best(kc_integer_256, chains * 32 * 2)};
+                         .integer = kc_best(integer, chains * 32 * 2)};
     }
     if (!wide && !tiles) return (kc_peak){0};
     return (kc_peak){.fused = kc_best(kc_fused_512, chains * 16 * 2),

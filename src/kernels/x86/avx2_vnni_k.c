@@ -1,0 +1,6 @@
+/* avx2_vnni_k.c: products by blocks of 256 with AVX-VNNI; see avx2_k_blocks.h. Part: kernels. */
+#include "kernels/x86/avx2_k_blocks.h"
+
+void rm_kernels_init_avx2_vnni_k(rm_kernels *t) {
+    set_k_blocks(t);
+}
