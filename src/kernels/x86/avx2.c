@@ -1,6 +1,6 @@
 /*
- * avx2.c: matrix products with AVX2, FMA and F16C: by blocks of 32 (avx2_blocks.h), and of f16, bf16
- * and f32. Part: kernels.
+ * avx2.c: matrix products with AVX2, FMA and F16C: by blocks of 32 (avx2_blocks.h), and of f16,
+ * bf16 and f32. Part: kernels.
  */
 #include "kernels/x86/avx2_blocks.h"
 
