@@ -12,7 +12,6 @@ typedef struct run {
     /* The band: spans span_first .. span_end - 1 of these segments. */
     uint32_t segment_first, segment_end, span_first, span_end;
     bool whole, last; /* there is no other band; there is none after it */
-    uint32_t parts;   /* of few rows: items that share a span's queries of a KV head */
 } run;
 
 static run start(const rm_layer_job *job) {
@@ -58,35 +57,31 @@ static uint32_t seen_of(const run *r, uint32_t row, uint32_t span) {
     return all - before < RM_SPAN_TOKENS ? all - before : RM_SPAN_TOKENS;
 }
 
-/* Queries of one KV head: count of them, from the first of row `row` and `skip` more on. */
-typedef struct queries {
-    uint32_t row, skip, count, kv_head;
-} queries;
-
-/* Their states for one span of a sequence. */
-static void span_of_queries(const run *r, float *state, uint32_t sequence, queries q, uint32_t span,
-                            const rm_scratch_thread *t) {
+/* States of rows first .. first + count - 1 of one sequence for one span and KV head. */
+static void span_of_rows(const run *r, float *state, uint32_t sequence, uint32_t first,
+                         uint32_t count, uint32_t kv_head, uint32_t span,
+                         const rm_scratch_thread *t) {
     const rm_cache *cache = r->job->cache;
     const void *pages[RM_SPAN_PAGES];
-    for (uint32_t i = 0; i < q.count; i++) {
-        t->from[i] = from_of(r, q.row + (q.skip + i) / r->group, span);
-        t->seen[i] = seen_of(r, q.row + (q.skip + i) / r->group, span);
+    const uint32_t least = from_of(r, first, span), most = seen_of(r, first + count - 1, span);
+    for (uint32_t i = 0; i < count * r->group; i++) {
+        t->from[i] = from_of(r, first + i / r->group, span);
+        t->seen[i] = seen_of(r, first + i / r->group, span);
     }
-    const uint32_t least = t->from[0], most = t->seen[q.count - 1];
     for (uint32_t i = least / RM_PAGE_TOKENS; i * RM_PAGE_TOKENS < most; i++) {
         const uint8_t *page =
             rm_cache_page(cache, sequence, r->job->layer, span * RM_SPAN_PAGES + i);
         RM_ASSERT(page != NULL);
-        pages[i] = page + q.kv_head * cache->head_bytes;
+        pages[i] = page + kv_head * cache->head_bytes;
     }
-    const size_t query = ((size_t)q.kv_head * r->job->chunk->row_count + q.row) * r->group + q.skip;
+    const size_t query = ((size_t)kv_head * r->job->chunk->row_count + first) * r->group;
     const rm_attn_job job = {.q = r->job->work->query + query * r->shape->head_dim_padded,
                              .from = t->from,
                              .seen = t->seen,
                              .state = state,
                              .pages = pages,
                              .scratch = t->attn,
-                             .query_count = q.count,
+                             .query_count = count * r->group,
                              .dim = r->shape->head_dim_padded,
                              .format = cache->shape.format};
     r->job->kernels->attn_span(&job);
@@ -138,8 +133,7 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
         rm_attn_state_clear(total + (size_t)i * r->stride, dim);
     for (uint32_t span = rm_most(from, r->span_first);
          span < r->span_end && seen_of(r, first + count - 1, span) > 0; span++) {
-        const queries all = {.row = first, .count = count * r->group, .kv_head = kv_head};
-        span_of_queries(r, t->state[1], g->sequence, all, span, t);
+        span_of_rows(r, t->state[1], g->sequence, first, count, kv_head, span, t);
         for (uint32_t i = 0; i < count * r->group; i++) {
             if (t->from[i] < t->seen[i])
                 rm_attn_merge(total + (size_t)i * r->stride, t->state[1] + (size_t)i * r->stride,
@@ -151,7 +145,7 @@ static void tile_item(void *user, uint32_t item, uint32_t thread) {
                     kv_head * r->group + i % r->group);
 }
 
-/* --- few rows: spans side by side, and queries where there are fewer spans than threads ------- */
+/* --- few rows: spans side by side ------------------------------------------------------------- */
 
 /* Spans of the band that a segment's rows see: how many, from *first on. */
 static uint32_t spans_of(const run *r, const rm_segment *g, uint32_t *first) {
@@ -164,22 +158,15 @@ static uint32_t spans_of(const run *r, const rm_segment *g, uint32_t *first) {
 static void span_item(void *user, uint32_t item, uint32_t thread) {
     const run *r = user;
     const rm_segment *g = &r->job->chunk->segments[r->segment_first];
-    const uint32_t heads = r->shape->kv_head_count, part = item % r->parts;
+    const uint32_t heads = r->shape->kv_head_count;
     uint32_t first;
-    item /= r->parts;
     while (item >= spans_of(r, g, &first) * heads) {
         item -= spans_of(r, g, &first) * heads;
         g++;
     }
     const uint32_t span = first + item / heads, head = item % heads;
-    const uint32_t all = g->count * r->group, skip = all * part / r->parts;
-    const queries q = {.row = g->first,
-                       .skip = skip,
-                       .count = all * (part + 1) / r->parts - skip,
-                       .kv_head = head};
-    if (q.count == 0) return;
-    span_of_queries(r, split_state(r, span, head, g->first) + skip * r->stride, g->sequence, q,
-                    span, &r->job->work->threads[thread]);
+    span_of_rows(r, split_state(r, span, head, g->first), g->sequence, g->first, g->count, head,
+                 span, &r->job->work->threads[thread]);
 }
 
 void rm_attention_finish(const rm_layer_job *job, uint32_t row, uint32_t thread) {
@@ -203,13 +190,8 @@ static void run_band(run *r) {
     uint32_t items = 0, first;
     for (uint32_t i = r->segment_first; i < r->segment_end; i++)
         items += few(r->job) ? spans_of(r, &c->segments[i], &first) : tiles_of(r, &c->segments[i]);
-    items *= r->shape->kv_head_count;
-    if (!few(r->job)) {
-        rm_threads_for(r->job->threads, items, 1, tile_item, r);
-        return;
-    }
-    r->parts = rm_least(r->group, 1 + (rm_threads_count(r->job->threads) - 1) / rm_most(items, 1));
-    rm_threads_for(r->job->threads, items * r->parts, 1, span_item, r);
+    rm_threads_for(r->job->threads, items * r->shape->kv_head_count, 1,
+                   few(r->job) ? span_item : tile_item, r);
 }
 
 /* Columns of a segment in these spans that its rows see: first .. end - 1. */
