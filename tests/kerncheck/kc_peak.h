@@ -36,80 +36,33 @@ typedef struct kc_peak {
 enum { KC_STEPS = 4000, KC_CHAINS = 12 };
 
 #define KC_TARGET(names) __attribute__((target(names), noinline))
-/* The value may have changed: keeps each step of a chain. */
-#define KC_KEEP(x) __asm__ volatile("" : "+v"(x))
 
-KC_TARGET("avx2,fma") static void kc_fused_256(void) {
-    __m256 acc[KC_CHAINS], a = _mm256_set1_ps(0.5f), b = a;
-    KC_UNROLL
-    for (int c = 0; c < KC_CHAINS; c++)
-        acc[c] = a;
-    for (int i = 0; i < KC_STEPS; i++) {
-        KC_UNROLL
-        for (int c = 0; c < KC_CHAINS; c++) {
-            acc[c] = _mm256_fmadd_ps(a, b, acc[c]);
-            KC_KEEP(acc[c]);
-        }
+/* KC_STEPS steps in each of KC_CHAINS chains of a vector type: c becomes `step`, of c and the
+ * constant a. The asm may have changed c, as far as the compiler knows: it keeps each step. */
+#define KC_LOOP(name, names, vector, constant, step)                                               \
+    KC_TARGET(names) static void name(void) {                                                      \
+        const vector a = constant;                                                                 \
+        vector chains[KC_CHAINS];                                                                  \
+        KC_UNROLL for (int i = 0; i < KC_CHAINS; i++) chains[i] = a;                               \
+        for (int k = 0; k < KC_STEPS; k++) {                                                       \
+            KC_UNROLL for (int i = 0; i < KC_CHAINS; i++) {                                        \
+                const vector c = chains[i];                                                        \
+                chains[i] = step;                                                                  \
+                __asm__ volatile("" : "+v"(chains[i]));                                            \
+            }                                                                                      \
+        }                                                                                          \
     }
-}
 
-KC_TARGET("avx2,fma") static void kc_integer_256(void) {
-    __m256i acc[KC_CHAINS], a = _mm256_set1_epi8(1), b = a;
-    KC_UNROLL
-    for (int c = 0; c < KC_CHAINS; c++)
-        acc[c] = a;
-    for (int i = 0; i < KC_STEPS; i++) {
-        KC_UNROLL
-        for (int c = 0; c < KC_CHAINS; c++) {
-            acc[c] = _mm256_add_epi16(_mm256_maddubs_epi16(a, b), acc[c]);
-            KC_KEEP(acc[c]);
-        }
-    }
-}
+KC_LOOP(kc_fused_256, "avx2,fma", __m256, _mm256_set1_ps(0.5f), _mm256_fmadd_ps(a, a, c))
+KC_LOOP(kc_integer_256, "avx2", __m256i, _mm256_set1_epi8(1),
+        _mm256_add_epi16(_mm256_maddubs_epi16(a, a), c))
+KC_LOOP(kc_integer_vnni_256, "avx2,avxvnni", __m256i, _mm256_set1_epi8(1),
+        _mm256_dpbusd_avx_epi32(c, a, a))
+KC_LOOP(kc_fused_512, "avx512f", __m512, _mm512_set1_ps(0.5f), _mm512_fmadd_ps(a, a, c))
+KC_LOOP(kc_integer_512, "avx512f,avx512vnni", __m512i, _mm512_set1_epi8(1),
+        _mm512_dpbusd_epi32(c, a, a))
 
-KC_TARGET("avx2,avxvnni") static void kc_integer_vnni_256(void) {
-    __m256i acc[KC_CHAINS], a = _mm256_set1_epi8(1), b = a;
-    KC_UNROLL
-    for (int c = 0; c < KC_CHAINS; c++)
-        acc[c] = a;
-    for (int i = 0; i < KC_STEPS; i++) {
-        KC_UNROLL
-        for (int c = 0; c < KC_CHAINS; c++) {
-            acc[c] = _mm256_dpbusd_avx_epi32(acc[c], a, b);
-            KC_KEEP(acc[c]);
-        }
-    }
-}
-
-KC_TARGET("avx512f") static void kc_fused_512(void) {
-    __m512 acc[KC_CHAINS], a = _mm512_set1_ps(0.5f), b = a;
-    KC_UNROLL
-    for (int c = 0; c < KC_CHAINS; c++)
-        acc[c] = a;
-    for (int i = 0; i < KC_STEPS; i++) {
-        KC_UNROLL
-        for (int c = 0; c < KC_CHAINS; c++) {
-            acc[c] = _mm512_fmadd_ps(a, b, acc[c]);
-            KC_KEEP(acc[c]);
-        }
-    }
-}
-
-KC_TARGET("avx512f,avx512vnni") static void kc_integer_512(void) {
-    __m512i acc[KC_CHAINS], a = _mm512_set1_epi8(1), b = a;
-    KC_UNROLL
-    for (int c = 0; c < KC_CHAINS; c++)
-        acc[c] = a;
-    for (int i = 0; i < KC_STEPS; i++) {
-        KC_UNROLL
-        for (int c = 0; c < KC_CHAINS; c++) {
-            acc[c] = _mm512_dpbusd_epi32(acc[c], a, b);
-            KC_KEEP(acc[c]);
-        }
-    }
-}
-
-/* Six tiles of sums, one of activations, one of weights, all 16 x 64 bytes. */
+/* Four tiles of sums, one of activations, one of weights, all 16 x 64 bytes. */
 KC_TARGET("amx-tile,amx-int8") static void kc_integer_tiles(void) {
     struct {
         uint8_t palette, start_row, reserved[14];

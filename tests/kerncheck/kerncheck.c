@@ -214,8 +214,8 @@ static void print_time(size_t k, const rm_kernels *ref, const rm_kernels *set, f
     if (set == ref) f->ref_ns[k] = ns;
     if (f->ref_ns[k] > 0) printf(" %7.1f x ref", f->ref_ns[k] / ns);
     if (kernels[k].work == 0) return;
-    const bool tiles = kernels[k].once != time_attn_span;
-    const bool integer = tiles && rm_formats[kernels[k].format].act != RM_ACT_F32;
+    const bool matmul = kernels[k].once != time_attn_span;
+    const bool integer = matmul && rm_formats[kernels[k].format].act != RM_ACT_F32;
     const double peak = integer ? f->peak.integer : f->peak.fused;
     printf(" %8.1f G/s", rate);
     if (peak > 0) printf(" %5.1f %% of peak", 100 * rate / peak);
