@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "engine/sweep.h"
 
+#include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -308,6 +309,25 @@ static void weights_that_are_not_finite(void) {
     check_refused("an infinity in the output", "tests/golden/toys/toy_inf.gguf", REMAT_E_MODEL);
 }
 
+/* Sound weights can overflow; here one in memory does: an error, not a token, and when it is sound
+ * again the sequence goes on. */
+static void logits_that_are_not_finite(void) {
+    REQUIRE(have_model());
+    const run_config c = config(1);
+    remat_engine *e = NULL;
+    remat_sequence *s = NULL;
+    remat_error err = {0};
+    REQUIRE(engine_start(&e, path, &c, &err) == REMAT_OK);
+    REQUIRE(remat_sequence_open(&s, e, &err) == REMAT_OK);
+    float *norm = &e->model.output_norm.at[0], sound = *norm;
+    *norm = INFINITY;
+    EXPECT(feed(e, s, NULL, tokens, 0, 33, ODD, &err) == REMAT_E_FAILED);
+    EXPECT(strstr(err.message, "not finite numbers") != NULL);
+    *norm = sound;
+    EXPECT(feed(e, s, NULL, tokens, remat_sequence_count(s), PROMPT, ODD, &err) == REMAT_OK);
+    remat_close(&e);
+}
+
 /* A sound file, cut at every 997th byte: refused while opening, never later. */
 static void cut_files(void) {
     REQUIRE(have_model());
@@ -422,6 +442,6 @@ int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(nth_read_fails), T(nth_read_fails_with_threads),
                   T(nth_read_is_short), T(half_loaded_engine_is_refused), T(path_may_go_away),
                   T(nth_carve_of_start_fails), T(borrowing_fails), T(nth_carve_of_a_part_fails),
-                  T(weights_that_are_not_finite), T(cut_files), T(refused_steps_change_nothing),
-                  T(wrong_use_is_refused));
+                  T(weights_that_are_not_finite), T(logits_that_are_not_finite), T(cut_files),
+                  T(refused_steps_change_nothing), T(wrong_use_is_refused));
 }
