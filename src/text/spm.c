@@ -7,7 +7,7 @@
 
 enum {
     SHORT = 64, /* bytes of a word that is joined in arrays on the stack, by searching them */
-    SEEN_MOST = 16384, /* words remembered, 320 KiB; a quarter of them: a third slower */
+    SEEN_MOST = 16384, /* words remembered, 320 KiB */
 };
 
 static void add_spans(rm_spm *s, const char *text, size_t n) {
@@ -106,20 +106,16 @@ static size_t round64(size_t n) {
 /* ---- a word */
 
 /* A word that was there before: where, and which ids it gave. */
-typedef struct seen {
+struct rm_spm_word {
     uint32_t tag; /* of its hash */
     uint32_t at, bytes;
     uint32_t ids_at, ids; /* 0 ids: free */
-} seen;
+};
 
 typedef struct tokenizing {
     const rm_spm *spm;
     rm_ids *out;
-    rm_symbol *symbols;
-    uint64_t *heap;
-    seen *words;
-    uint32_t slots;
-    char *copy;
+    const rm_spm_work *work;
 } tokenizing;
 
 static inline uint32_t id_of(const rm_spm *s, const char *text, uint32_t length) {
@@ -190,7 +186,7 @@ static int put_short(const tokenizing *t, const char *text, uint32_t bytes, rema
 }
 
 static int put_long(const tokenizing *t, const char *text, uint32_t bytes, remat_error *err) {
-    rm_symbol *symbols = t->symbols;
+    rm_symbol *symbols = t->work->symbols;
     for (uint32_t i = 0, prev = (uint32_t)RM_MERGE_NEVER; i < bytes;) {
         const uint32_t length = length_at(text + i, bytes - i);
         const uint32_t id = id_of(t->spm, text + i, length);
@@ -199,7 +195,7 @@ static int put_long(const tokenizing *t, const char *text, uint32_t bytes, remat
         i += length;
     }
     const joining j = {.spm = t->spm, .text = text};
-    rm_merge(symbols, bytes, t->heap, pair_worth, &j);
+    rm_merge(symbols, bytes, t->work->heap, pair_worth, &j);
     for (uint32_t i = 0; i != bytes; i = symbols[i].next) {
         if (symbols[i].id != RM_NO_TOKEN)
             RM_TRY(put(t->out, symbols[i].id, err));
@@ -210,18 +206,19 @@ static int put_long(const tokenizing *t, const char *text, uint32_t bytes, remat
 }
 
 static int put_word(const tokenizing *t, uint32_t at, uint32_t bytes, remat_error *err) {
-    const char *text = t->copy + at;
+    const rm_spm_work *w = t->work;
+    const char *text = w->copy + at;
     const uint64_t h = rm_hash(text, bytes, t->spm->vocab->seed);
-    seen *s = &t->words[(h >> 32) * t->slots >> 32];
+    rm_spm_word *s = &w->words[(h >> 32) * w->slots >> 32];
     if (s->ids > 0 && s->tag == (uint32_t)h && s->bytes == bytes &&
-        memcmp(t->copy + s->at, text, bytes) == 0) {
+        memcmp(w->copy + s->at, text, bytes) == 0) {
         for (uint32_t i = 0; i < s->ids; i++)
             RM_TRY(put(t->out, t->out->at[s->ids_at + i], err));
         return REMAT_OK;
     }
     const uint32_t first = (uint32_t)t->out->count;
     RM_TRY(bytes <= SHORT ? put_short(t, text, bytes, err) : put_long(t, text, bytes, err));
-    *s = (seen){.tag = (uint32_t)h, .at = at, .bytes = bytes, .ids_at = first};
+    *s = (rm_spm_word){.tag = (uint32_t)h, .at = at, .bytes = bytes, .ids_at = first};
     s->ids = (uint32_t)t->out->count - first;
     return REMAT_OK;
 }
@@ -232,11 +229,26 @@ static uint32_t seen_slots(size_t text_bytes) {
     return text_bytes / 4 < SEEN_MOST ? (uint32_t)(text_bytes / 4) + 1 : SEEN_MOST;
 }
 
-/* Work memory: symbols | heap | words seen | the text with its blanks, a byte more than it has. */
+/* Symbols | heap | words seen | the text with its blanks: one at the start and one for each token,
+ * of a byte at least, that parts it. */
 size_t rm_spm_work_bytes(size_t text_bytes) {
     const size_t n = text_bytes + 1;
     return round64(n * sizeof(rm_symbol)) + round64(rm_merge_heap_count(n) * sizeof(uint64_t)) +
-           round64(seen_slots(text_bytes) * sizeof(seen)) + n;
+           round64(seen_slots(text_bytes) * sizeof(rm_spm_word)) + n;
+}
+
+rm_spm_work rm_spm_begin(void *memory, size_t text_bytes) {
+    const size_t n = text_bytes + 1;
+    uint8_t *at = memory;
+    rm_spm_work w = {.symbols = memory, .slots = seen_slots(text_bytes)};
+    at += round64(n * sizeof(rm_symbol));
+    w.heap = (uint64_t *)at;
+    at += round64(rm_merge_heap_count(n) * sizeof(uint64_t));
+    w.words = (rm_spm_word *)at;
+    memset(w.words, 0, w.slots * sizeof *w.words);
+    at += round64(w.slots * sizeof *w.words);
+    w.copy = (char *)at;
+    return w;
 }
 
 /* U+2581 in the text is a blank too: SentencePiece cannot tell them apart. */
@@ -265,20 +277,12 @@ static uint32_t word_end(const rm_spm *s, const char *text, uint32_t i, uint32_t
 }
 
 int rm_spm_tokenize(rm_ids *out, const rm_spm *s, const char *text, size_t bytes, bool blank,
-                    void *work, remat_error *err) {
-    const size_t most = bytes + 1;
-    uint8_t *at = work;
-    tokenizing t = {.spm = s, .out = out, .symbols = work, .slots = seen_slots(bytes)};
-    at += round64(most * sizeof(rm_symbol));
-    t.heap = (uint64_t *)at;
-    at += round64(rm_merge_heap_count(most) * sizeof(uint64_t));
-    t.words = (seen *)at;
-    at += round64(t.slots * sizeof(seen));
-    t.copy = (char *)at;
-    const uint32_t end = copy_text(t.copy, text, bytes, blank);
-    memset(t.words, 0, t.slots * sizeof(seen));
-    for (uint32_t i = 0; i < end;) {
-        const uint32_t next = word_end(s, t.copy, i, end);
+                    rm_spm_work *work, remat_error *err) {
+    const tokenizing t = {.spm = s, .out = out, .work = work};
+    uint32_t i = work->used;
+    const uint32_t end = work->used = i + copy_text(work->copy + i, text, bytes, blank);
+    while (i < end) {
+        const uint32_t next = word_end(s, work->copy, i, end);
         RM_TRY(put_word(&t, i, next - i, err));
         i = next;
     }

@@ -231,14 +231,21 @@ size_t rm_tokenize_work_bytes(const rm_tokenizer *t, size_t text_bytes) {
                                          : rm_spm_work_bytes(text_bytes);
 }
 
+/* Work memory of a text, by kind. */
+typedef struct text_work {
+    void *bpe;
+    rm_spm_work spm;
+} text_work;
+
 /* Text between special tokens. after_special: also at the start. */
 static int put_text(rm_ids *ids, const rm_tokenizer *t, const char *text, size_t bytes,
-                    bool after_special, void *work, remat_error *err) {
+                    bool after_special, text_work *work, remat_error *err) {
     if (bytes == 0) return REMAT_OK;
     if (t->vocab.kind == RM_VOCAB_BPE) {
-        return rm_bpe_tokenize(ids, &t->bpe, text, bytes, work, err);
+        return rm_bpe_tokenize(ids, &t->bpe, text, bytes, work->bpe, err);
     }
-    return rm_spm_tokenize(ids, &t->spm, text, bytes, t->add_blank && after_special, work, err);
+    return rm_spm_tokenize(ids, &t->spm, text, bytes, t->add_blank && after_special, &work->spm,
+                           err);
 }
 
 /* What C calls blanks: of ASCII only, as the models' authors have it. */
@@ -260,6 +267,8 @@ static int tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const c
     if (bos && !rm_ids_put(&ids, (uint32_t)t->bos)) return rm_ids_full(&ids, err);
     size_t at = 0;
     bool after_special = true;
+    text_work w = {.bpe = work};
+    if (t->vocab.kind == RM_VOCAB_SPM) w.spm = rm_spm_begin(work, text_bytes);
     while (at < text_bytes) {
         size_t found = at, length = 0;
         const uint32_t id = rm_special_next(&t->special, &t->vocab, control, text, marks,
@@ -268,7 +277,7 @@ static int tokenize(uint32_t *out, size_t *count, const rm_tokenizer *t, const c
         size_t end = id == RM_NO_TOKEN ? text_bytes : found;
         while ((strip & RM_VOCAB_LSTRIP) != 0 && end > at && is_blank(text[end - 1]))
             end--;
-        RM_TRY(put_text(&ids, t, text + at, end - at, after_special, work, err));
+        RM_TRY(put_text(&ids, t, text + at, end - at, after_special, &w, err));
         if (id == RM_NO_TOKEN) break;
         after_special = true;
         at = found + length;

@@ -199,6 +199,48 @@ static void random_scores(void) {
     }
 }
 
+/* A word is the same tokens wherever it was before: in the same piece, in another one, or nowhere.
+ * Pieces of a byte between tokens of a byte, each with a blank before it, are the most that the work
+ * memory has to hold. */
+static void pieces(void) {
+    static const tiny_token tokens[] = {{B, 1, -1},      {"a", 1, -2},      {"b", 1, -3},
+                                        {"ab", 1, -4},   {B "a", 1, -5},    {"ba", 1, -6},
+                                        {"aba", 1, -3},  {B "ab", 1, -2.5}, {"\n", 4, 0},
+                                        {"<tag>", 4, 0}, {B "b", 1, -1.5}};
+    static const char *const parts[] = {"a", "b", " ", "ab", "aba", "\n", "\n", "<tag>"};
+    fixture f;
+    gg g;
+    tiny_spm(&g, true, tokens, sizeof tokens / sizeof tokens[0]);
+    REQUIRE(fixture_gg(&f, &g) == REMAT_OK);
+    for (int round = 0; round < 300; round++) {
+        char text[512] = "";
+        for (uint64_t i = t_random() % 100; i > 0; i--)
+            strcat(text, round % 3 == 0 ? (i % 2 ? "a" : "\n")
+                                        : parts[t_random() % (sizeof parts / sizeof parts[0])]);
+        uint32_t *ids, *alone;
+        const long count = fixture_ids(&f, &ids, text, strlen(text), 0);
+        REQUIRE(count >= 0);
+        long at = 0;
+        for (const char *c = text; *c != '\0';) {
+            const bool tag = *c == '<', special = tag || *c == '\n';
+            const size_t n = tag ? 5 : special ? 1 : strcspn(c, "\n<");
+            const long got = fixture_ids(&f, &alone, c, n, 0);
+            if (at + got > count || memcmp(ids + at, alone, (size_t)got * sizeof *ids) != 0) {
+                t_fail("'%s': other tokens at %ld than '%.*s' alone", text, at, (int)n, c);
+                c = "";
+                at = count;
+            } else {
+                at += got;
+                c += n;
+            }
+            free(alone);
+        }
+        EXPECT_EQ_U64((uint64_t)count, (uint64_t)at);
+        free(ids);
+    }
+    fixture_close(&f);
+}
+
 /* A text without a space takes linear time. */
 static void long_text(void) {
     enum { TIMES = 16 };
@@ -247,5 +289,6 @@ static void toy(void) {
 
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(joins_by_score), T(nothing), T(special_tokens),
-                  T(bytes_and_unknown), T(round_trip), T(random_scores), T(long_text), T(toy));
+                  T(bytes_and_unknown), T(round_trip), T(random_scores), T(pieces), T(long_text),
+                  T(toy));
 }
