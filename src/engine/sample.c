@@ -84,6 +84,8 @@ static void penalize(const rm_sample_space *space, const remat_sampling *s, cons
     if (n > count) n = count;
     const uint32_t *window = recent + (count - n);
     for (uint32_t i = 0; i < n; i++)
+        space->counts[window[i]] = 0;
+    for (uint32_t i = 0; i < n; i++)
         space->counts[window[i]]++;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t times = space->counts[window[i]];

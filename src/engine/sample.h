@@ -20,7 +20,7 @@ typedef struct rm_candidate {
 /* Errors: REMAT_E_USAGE naming the number that is out of range. */
 int rm_sampling_check(const remat_sampling *s, uint32_t vocabulary, remat_error *err);
 
-/* Work memory: vocabulary entries each. counts is zero between calls. */
+/* Work memory: vocabulary entries each, whatever they hold. */
 typedef struct rm_sample_space {
     const rm_kernels *kernels;
     rm_candidate *candidates;

@@ -1,16 +1,32 @@
 /* work.c: see work.h. */
 #include "engine/work.h"
 
-/* Kinds of input that some matrix reads after a norm, and in the middle of a layer. */
-static void input_masks(const rm_model *m, unsigned *in, unsigned *mid) {
-    *in = *mid = 0;
+/* The largest k of each kind of input that matrices read after a norm, and in the middle of a
+ * layer; 0: none does. */
+typedef struct input_widths {
+    uint32_t in[RM_INPUT_COUNT], mid[RM_INPUT_COUNT];
+} input_widths;
+
+static void widen(uint32_t *k, const rm_matrix *w, bool fine) {
+    if (w->source == NULL) return;
+    const rm_input_kind kind = rm_input_of(w, fine);
+    k[kind] = rm_most(k[kind], w->k);
+}
+
+static input_widths widths_of(const rm_model *m) {
+    input_widths k = {0};
     for (uint32_t i = 0; i < m->shape.layer_count; i++) {
         const rm_layer *y = &m->layers[i];
-        *in |= rm_input_bit(&y->wq, true) | rm_input_bit(&y->wk, true) | rm_input_bit(&y->wv, true);
-        *in |= rm_input_bit(&y->gate, false) | rm_input_bit(&y->up, false);
-        if (y->router.source != NULL) *in |= rm_input_bit(&y->router, true);
-        *mid |= rm_input_bit(&y->wo, true) | rm_input_bit(&y->down, false);
+        widen(k.in, &y->wq, true);
+        widen(k.in, &y->wk, true);
+        widen(k.in, &y->wv, true);
+        widen(k.in, &y->gate, false);
+        widen(k.in, &y->up, false);
+        widen(k.in, &y->router, true);
+        widen(k.mid, &y->wo, true);
+        widen(k.mid, &y->down, false);
     }
+    return k;
 }
 
 uint64_t rm_input_bytes(rm_input_kind kind, uint32_t row_count, uint32_t k) {
@@ -22,13 +38,13 @@ rm_acts rm_input_view(void *memory, rm_input_kind kind, uint32_t row_count, uint
     return rm_acts_view(memory, rm_input_act(kind), row_count * rm_input_rows(kind), k);
 }
 
-/* Carves the arrays of all kinds of mask, one after the other. */
-static int inputs_layout(uint8_t **memory, uint64_t *at, rm_ledger *l, unsigned mask, uint32_t rows,
-                         uint32_t k, remat_error *err) {
+/* Carves the arrays of the kinds with a k, one after the other. */
+static int inputs_layout(uint8_t **memory, uint64_t *at, rm_ledger *l, uint32_t rows,
+                         const uint32_t *k, remat_error *err) {
     uint64_t sum = 0;
     for (int i = 0; i < RM_INPUT_COUNT; i++) {
         at[i] = sum;
-        if (mask >> i & 1) sum += rm_input_bytes((rm_input_kind)i, rows, k);
+        if (k[i] > 0) sum += rm_input_bytes((rm_input_kind)i, rows, k[i]);
     }
     return rm_ledger_carve(memory, l, RM_ACCOUNT_WORK, 1, sum, err);
 }
@@ -75,11 +91,9 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     *w = (rm_work){.chunk_rows = chunk_rows, .thread_count = thread_count};
     w->tile_queries = rm_most(RM_TILE_QUERIES, RM_SPLIT_ROWS * group);
     w->span_count = (context_count + RM_SPAN_TOKENS - 1) / RM_SPAN_TOKENS;
-    unsigned in_mask, mid_mask;
-    input_masks(m, &in_mask, &mid_mask);
-    RM_TRY(inputs_layout(&w->in, w->in_at, l, in_mask, chunk_rows, s->dim, err));
-    RM_TRY(inputs_layout(&w->mid, w->mid_at, l, mid_mask, chunk_rows, rm_most(q, s->feed_forward),
-                         err));
+    const input_widths k = widths_of(m);
+    RM_TRY(inputs_layout(&w->in, w->in_at, l, chunk_rows, k.in, err));
+    RM_TRY(inputs_layout(&w->mid, w->mid_at, l, chunk_rows, k.mid, err));
 
     /* Tiles are padded to 16 outputs and may be of two rows for one (RM_INPUT_FINE); attention's
      * output is narrower than the three together. */
@@ -88,7 +102,8 @@ int rm_work_layout(rm_work *w, rm_ledger *l, const rm_model *m, uint32_t chunk_r
     const uint32_t widest = rm_pad_k(rm_most(most, s->expert_count));
     const uint32_t out = rm_strips(rm_most(s->dim, s->expert_count));
     const uint64_t routed = s->expert_count > 0 ? rows : 0;
-    RM_TRY(rm_ledger_carve(&w->heads, l, a, rows * heads, sizeof(float), err));
+    w->heads_bytes = rows * heads * sizeof(float);
+    RM_TRY(rm_ledger_carve(&w->heads, l, a, 1, w->heads_bytes, err));
     RM_TRY(rm_ledger_carve(&w->out, l, a, 2 * rows * RM_LANES * out, sizeof(float), err));
     RM_TRY(rm_ledger_carve(&w->query, l, a, rows * s->head_count * s->head_dim_padded,
                            sizeof(float), err));

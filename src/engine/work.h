@@ -67,6 +67,7 @@ typedef struct rm_work {
     uint8_t *in, *mid;
     uint64_t in_at[RM_INPUT_COUNT]; /* where each kind's arrays begin in `in` */
     uint64_t mid_at[RM_INPUT_COUNT];
+    uint64_t heads_bytes;
     float *heads, *out, *query;
     float *split;       /* [span][query head][row < RM_SPLIT_ROWS] states */
     float *totals;      /* chunk x query heads: states between two bands of attention; or NULL */
