@@ -12,10 +12,10 @@
 #define AT(field) offsetof(app_args, field)
 
 enum {
-    ENGINE = APP_RUN | APP_SCORE,
-    ALL = APP_RUN | APP_SCORE | APP_INFO | APP_TOKENIZE | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
-    VOCABULARY = APP_RUN | APP_SCORE | APP_TOKENIZE | APP_DETOKENIZE,
-    INPUT = APP_RUN | APP_SCORE | APP_TOKENIZE,
+    ENGINE = APP_RUN | APP_SCORE | APP_EVAL,
+    ALL = ENGINE | APP_INFO | APP_TOKENIZE | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
+    VOCABULARY = ENGINE | APP_TOKENIZE | APP_DETOKENIZE,
+    INPUT = ENGINE | APP_TOKENIZE,
     EVERY = ALL | APP_COMPLETION | APP_VERSION,
     RARE = APP_RARE,
     ENV = APP_ENV,
@@ -47,13 +47,13 @@ static const app_option options[] = {
      "is)"},
     {{"--no-escape"}, INPUT | RARE, OFF, AT(escape), NULL, "the default"},
     {{"--template", "--chat-template-file"},
-     APP_RUN | APP_TEMPLATE | RARE | ENV,
+     APP_RUN | APP_EVAL | APP_TEMPLATE | RARE | ENV,
      TEXT,
      AT(template_file),
      "FILE",
      "chat template (Jinja) in place of the model's"},
     {{"--chat-template"},
-     APP_RUN | APP_TEMPLATE | RARE | ENV,
+     APP_RUN | APP_EVAL | APP_TEMPLATE | RARE | ENV,
      TEXT,
      AT(template_name),
      "chatml|llama2|llama3|gemma|phi3|mistral|plain",
@@ -71,7 +71,7 @@ static const app_option options[] = {
      NULL,
      "a chat leaves no history of lines"},
     {{"--raw", "-no-cnv", "--no-conversation"},
-     APP_RUN,
+     APP_RUN | APP_EVAL,
      FLAG,
      AT(raw),
      NULL,
@@ -132,7 +132,7 @@ static const app_option options[] = {
      "N",
      "newest tokens that stay in memory as long as any do"},
     {{"--resident"},
-     APP_RUN | APP_PLAN | RARE | ENV,
+     APP_RUN | APP_EVAL | APP_PLAN | RARE | ENV,
      U32,
      AT(resident),
      "N",
@@ -220,11 +220,11 @@ static const app_option options[] = {
      "ID+X|ID-X",
      "added to a token's logit; repeatable"},
     {{"-s", "--seed"},
-     APP_RUN | ENV,
+     APP_RUN | APP_EVAL | ENV,
      U64,
      AT(sampling.seed),
      "N",
-     "seed (default: from the system)"},
+     "seed (default: from the system; eval: 0)"},
     {{"--stop", "-r", "--reverse-prompt"},
      APP_RUN,
      STOP,
@@ -239,6 +239,45 @@ static const app_option options[] = {
      "FILE",
      "write each token's row of logits (f32)"},
     {{"--top"}, APP_SCORE, U32, AT(top), "K", "the K most likely tokens of each place"},
+    {{"--choices"},
+     APP_SCORE,
+     TEXT,
+     AT(choices),
+     "TEXT|TEXT",
+     "how likely each is to follow the text; best first"},
+    {{"--choices-file"}, APP_SCORE, TEXT, AT(choices_file), "FILE", "the same, a choice a line"},
+    {{"--ppl", "--perplexity"}, APP_EVAL, TEXT, AT(ppl), "FILE", "perplexity of this text"},
+    {{"--chunks"}, APP_EVAL, U32, AT(chunks), "N", "at most N windows of it"},
+    {{"--ppl-stride"},
+     APP_EVAL | RARE,
+     U32,
+     AT(stride),
+     "N",
+     "a window every N tokens, of which the last N count (default: a window after the other, of "
+     "which the second half counts)"},
+    {{"--step"},
+     APP_EVAL,
+     U32,
+     AT(piece),
+     "N",
+     "N tokens at a time, the past from the cache (default: a window in one sweep)"},
+    {{"--save-base"},
+     APP_EVAL,
+     TEXT,
+     AT(save_base),
+     "FILE",
+     "keep the log-probabilities of all tokens, as a reference"},
+    {{"--base"}, APP_EVAL, TEXT, AT(base), "FILE", "KL divergence from such a reference"},
+    {{"--needle"}, APP_EVAL, FLAG, AT(needle), NULL, "facts hidden in a text are asked for"},
+    {{"--lengths"}, APP_EVAL, LIST, AT(lengths), "N,N,..", "of its prompts, in tokens"},
+    {{"--depths"}, APP_EVAL, LIST, AT(depths), "N,N,..", "of the facts, in percent of the text"},
+    {{"--repeat"}, APP_EVAL, U32, AT(repeat), "N", "prompts for each depth and length"},
+    {{"--plot"},
+     APP_EVAL,
+     TEXT,
+     AT(plot),
+     "FILE",
+     "a picture (.svg or .png), and its numbers in .tsv"},
     {{"--no-special"},
      APP_TOKENIZE | APP_SCORE,
      FLAG,
@@ -274,6 +313,8 @@ static const app_command_row commands[] = {
     {"run", APP_RUN, "-m MODEL [-p TEXT | -f FILE | -]", "answer one prompt, or chat"},
     {"score", APP_SCORE, "-m MODEL (-p TEXT | -f FILE | --tokens FILE)",
      "log-probabilities of a text"},
+    {"eval", APP_EVAL, "-m MODEL (--ppl FILE | --needle)",
+     "perplexity of a text; facts found again in long ones"},
     {"plan", APP_PLAN, "-m MODEL [-c N] [--memory SIZE]", "what a context will take"},
     {"info", APP_INFO, "-m MODEL", "metadata and tensors of a file"},
     {"tokenize", APP_TOKENIZE, "-m MODEL (-p TEXT | -f FILE)", "token ids of a text"},
@@ -329,9 +370,11 @@ static int check(const app_args *args, remat_error *err) {
                               (args->template_file == NULL && args->template_name == NULL));
     if (args->model == NULL && needs_model)
         return rm_fail(err, REMAT_E_USAGE, "-m: no model given; name a GGUF file");
-    const int inputs =
-        (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) + args->from_stdin;
-    if (inputs > 1) return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens and -");
+    const int inputs = (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) +
+                       args->from_stdin + (args->ppl != NULL);
+    if (inputs > 1)
+        return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens%s and -",
+                       args->command == APP_EVAL ? ", --ppl" : "");
     if (args->session_tokens_only && args->session == NULL)
         return rm_fail(err, REMAT_E_USAGE, "--session-tokens-only: give --session FILE with it");
     if (args->command == APP_DETOKENIZE && args->tokens == NULL)
@@ -397,12 +440,13 @@ static int parse_options(app_args *args, int argc, char **argv, remat_error *err
         }
     }
     if (args->help) return REMAT_OK;
+    RM_TRY(app_environment(args, given, err));
+    RM_TRY(check(args, err));
+    if (args->ppl != NULL) args->file = args->ppl;
     if (args->file != NULL && strcmp(args->file, "-") == 0) {
         args->file = NULL;
         args->from_stdin = true;
     }
-    RM_TRY(app_environment(args, given, err));
-    RM_TRY(check(args, err));
     if (args->escape) app_unescape_all(args);
     if (ignored[0] != '\0') app_warn("%s: no effect here", ignored);
     return REMAT_OK;

@@ -9,7 +9,12 @@
 
 #include "remat.h"
 
-enum { APP_UNSET_U32 = UINT32_MAX - 1 };
+enum { APP_UNSET_U32 = UINT32_MAX - 1, APP_LIST_MAX = 16 };
+
+/* Numbers with commas between them. */
+typedef struct app_list {
+    uint32_t count, at[APP_LIST_MAX];
+} app_list;
 
 typedef enum app_command {
     APP_RUN = 1 << 0,
@@ -19,6 +24,7 @@ typedef enum app_command {
     APP_DETOKENIZE = 1 << 4,
     APP_PLAN = 1 << 5,
     APP_TEMPLATE = 1 << 6,
+    APP_EVAL = 1 << 8,
     APP_COMPLETION = 1 << 16,
     APP_VERSION = 1 << 17,
 } app_command;
@@ -54,6 +60,14 @@ typedef struct app_args {
     /* output */
     const char *logits;
     uint32_t top;
+    const char *choices, *choices_file;
+    const char *plot;
+    /* evaluation */
+    const char *ppl, *base, *save_base;
+    uint32_t chunks, stride, piece; /* 0: not given; piece is --step */
+    bool needle;
+    app_list lengths, depths;
+    uint32_t repeat; /* 0: not given */
 } app_args;
 
 /* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over

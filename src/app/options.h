@@ -26,6 +26,7 @@ typedef enum app_kind {
     U64,
     F32,
     SIZE,
+    LIST,
     STOP,
     BIAS,
     PREDICT,
