@@ -77,8 +77,8 @@ static int read_texts(choices *c, remat_error *err) {
 }
 
 /* A choice is tokenized with the prompt before it, and may change the prompt's last tokens ("wor"
- * and "king" are one word). What all have in common with the prompt is computed once; what is behind
- * that counts as the choice's, for each of them. Two passes: the first finds where that is. */
+ * and "king" are one word). What all have in common with the prompt is computed once; what is
+ * behind that counts as the choice's, for each of them. The first pass finds where that is. */
 static int tokenize(choices *c, unsigned flags, remat_error *err) {
     const size_t cap = c->prompt.count + c->list.count + 2 * (size_t)c->count + 4;
     uint32_t *prompt, *one;

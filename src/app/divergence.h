@@ -2,10 +2,10 @@
  * divergence.h: how far one distribution over the next token is from a reference, summed up over
  * the places of a text. Part: app.
  *
- * With p of the reference and q of what is measured, both over the whole vocabulary, a place has the
- * Kullback-Leibler divergence sum p (ln p - ln q), in nats: 0 where they are equal. Beside it: what
- * happened to the probability of the token that is really there, and whether the likeliest token is
- * the same. The figures and their errors are those of llama.cpp's --kl-divergence.
+ * With p of the reference and q of what is measured, both over the whole vocabulary, a place has
+ * the Kullback-Leibler divergence sum p (ln p - ln q), in nats: 0 where they are equal. Beside it:
+ * what happened to the probability of the token that is really there, and whether the likeliest
+ * token is the same. The figures and their errors are those of llama.cpp's --kl-divergence.
  */
 #ifndef RM_APP_DIVERGENCE_H
 #define RM_APP_DIVERGENCE_H
@@ -22,8 +22,8 @@ typedef struct app_divergence {
     uint64_t same_top, same_bits;  /* places; same_bits: every value is the same */
 } app_divergence;
 
-/* Adds a place: ln p, logits of q and the logarithm of the sum of their exponentials; token: the one
- * that is there. Returns the place's divergence. */
+/* Adds a place: ln p, logits of q and the logarithm of the sum of their exponentials; token: the
+ * one that is there. Returns the place's divergence. */
 double app_divergence_add(app_divergence *d, const float *base, const float *logits, float log_sum,
                           uint32_t vocabulary, uint32_t token);
 

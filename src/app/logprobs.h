@@ -1,6 +1,6 @@
 /*
- * logprobs.h: a file of log-probabilities of every token of the vocabulary at many places of a text:
- * what `remat eval --save-base` writes and --base compares with. Part: app.
+ * logprobs.h: a file of log-probabilities of every token of the vocabulary at many places of a
+ * text: what `remat eval --save-base` writes and --base compares with. Part: app.
  *
  *     header | tokens | (zeros up to 8 bytes) | row | row | ...      all little-endian
  *

@@ -1,4 +1,4 @@
-/* report.c: what commands say about memory, in JSON and for people; their input tokens and start. */
+/* report.c: what commands say about memory, in JSON and for people; their input, their start. */
 #include "app/app.h"
 #include "base/check.h"
 
