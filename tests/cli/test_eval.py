@@ -270,6 +270,6 @@ if not SANITIZED:
               0 <= others["kv"] - parts["kv"] <= 12 * 256 and 0 <= others["weights"] - parts["weights"] <= 12 * 1024, f"{parts} {others}")
         # The choices' one row of logits reads too few weights to fill the ring of a model this small.
         check(f"{command[0]}: nor does the peak", all(x["peak_bytes"] <= x["predicted_peak_bytes"] for x in (few, many)) and
-              ("--choices" in command or abs(many["peak_bytes"] - few["peak_bytes"]) < MIB // 2), f"{few['peak_bytes']} {many['peak_bytes']}")
+              ("--choices" in command or abs(many["peak_bytes"] - few["peak_bytes"]) < MIB), f"{few['peak_bytes']} {many['peak_bytes']}")
 
 done()
