@@ -64,7 +64,7 @@ static void files_come_back(void) {
     app_logprobs_close(&r);
 }
 
-/* The file with `bytes` at `at`, and every hash right again. False: it was refused, err says why. */
+/* The file with `bytes` at `at`, and every hash right again. False: refused, err says why. */
 static bool accepted(uint64_t at, const void *bytes, size_t count, remat_error *err) {
     static uint8_t file[BYTES];
     app_logprobs_header h;
