@@ -68,6 +68,7 @@ $(PROGBIN): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libremat.a $(HELP)
 	@echo "link $@"; $(CC) $(SAN) -o $@.new $< $(filter $(AOBJ),$^) $(TESTOBJ) $(BUILD)/libremat.a $(LDLIBS) && mv $@.new $@
 # Parts of the program that stand alone are tested alone.
 $(BUILD)/tests/unit/test_chat_parts: $(patsubst %,$(BUILD)/src/app/%.o,think talk words)
+$(BUILD)/tests/unit/test_plot: $(patsubst %,$(BUILD)/src/app/%.o,child plot plot_axis plot_layout plot_script)
 $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/standalone.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
