@@ -70,6 +70,7 @@ $(PROGBIN): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libremat.a $(HELP)
 $(BUILD)/tests/unit/test_chat_parts: $(patsubst %,$(BUILD)/src/app/%.o,think talk words)
 $(BUILD)/tests/unit/test_eval_parts: $(patsubst %,$(BUILD)/src/app/%.o,logprobs divergence haystack)
 $(BUILD)/tests/fuzz/logprobs: $(BUILD)/src/app/logprobs.o
+$(BUILD)/tests/unit/test_plot: $(patsubst %,$(BUILD)/src/app/%.o,child plot plot_axis plot_layout plot_script)
 $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/standalone.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
