@@ -60,10 +60,22 @@ typedef struct rm_planned {
     double prefill_s, token_s; /* estimates with setup */
 } rm_planned;
 
+/* What there is to plan with. */
+typedef struct rm_means {
+    rm_disk disk;
+    rm_rates rates;
+    uint64_t budget_bytes, program_bytes;
+    bool follows; /* memory may have to be given back later */
+} rm_means;
+
 /* Chooses a setup for the budget. Errors: REMAT_E_USAGE (a limit out of range). A budget that is
  * too small is no error here: total_bytes is 0 and minimum_bytes says what would do. */
-int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
-            const rm_rates *rates, uint64_t budget, uint64_t program_bytes, remat_error *err);
+int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const rm_means *means,
+            remat_error *err);
+
+/* What a setup takes by account, what is carved already included. */
+int rm_plan_measure(uint64_t *out, rm_ledger *l, remat_engine *e, const rm_setup *s,
+                    remat_error *err);
 
 /* The unit of weights that is made resident as number `index` (0: the first): layers spread over
  * the whole model, so that streamed ones are read while resident ones compute; the output; and an
