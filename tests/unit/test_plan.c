@@ -115,8 +115,8 @@ static void budgets(const remat_limits *l, rm_disk disk, uint64_t step) {
             continue;
         }
         EXPECT(p.total_bytes <= budget);
-        /* Of two nearly as fast ones the smaller is taken. */
-        if (works > 0 && seconds(&p) > before * 1.005)
+        /* Of those nearly as fast, by a fiftieth, one is taken that leaves the disk alone. */
+        if (works > 0 && seconds(&p) > before * 1.02)
             t_fail("disk %d, %" PRIu64 " KiB: %g s, and %g s with less", disk, budget >> 10,
                    seconds(&p), before);
         if (works == 0 || seconds(&p) < before) before = seconds(&p);
