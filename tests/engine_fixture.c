@@ -134,8 +134,9 @@ static int start_given(remat_engine *e, const run_config *c, remat_error *err) {
     const uint64_t program = 1 << 20;
     remat_limits l = limits_of(c);
     if (e->model.shape.layer_count < 2 && l.cold == REMAT_COLD_CHECKPOINT) l.cold = REMAT_COLD_DROP;
+    const rm_rate_table guess = rm_rates_guess();
     rm_means means = {.disk = RM_DISK_WHOLE,
-                      .rates = rm_rates_guess(),
+                      .rates = &guess,
                       .budget_bytes = UINT64_MAX,
                       .program_bytes = program,
                       .follows = e->allowance.follows};

@@ -69,7 +69,7 @@ struct remat_engine {
     char spill_dir[512]; /* "": nothing is spilled */
     bool spill_dir_make; /* it is the default one */
     bool spill_warned;
-    rm_rates rates; /* measured, when rates_known */
+    rm_rate_table rates; /* measured, when rates_known */
     bool rates_known;
     remat_sequence *sequences;
     rm_sample_space sample_space;

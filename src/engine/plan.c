@@ -31,7 +31,7 @@ typedef struct candidate {
 typedef struct planner {
     remat_engine *engine;
     const remat_limits *limits;
-    const rm_rates *rates;
+    const rm_rate_table *rates;
     rm_disk disk;
     bool follows;
     uint64_t base_bytes;   /* program, and what is carved already */
@@ -453,7 +453,7 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const 
             remat_error *err) {
     planner p = {.engine = e,
                  .limits = limits,
-                 .rates = &means->rates,
+                 .rates = means->rates,
                  .disk = means->disk,
                  .follows = means->follows,
                  .base_bytes = means->program_bytes + e->ledger.carved};

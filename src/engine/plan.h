@@ -43,6 +43,11 @@ typedef struct rm_setup {
     uint64_t text_bytes, spill_bytes;
 } rm_setup;
 
+/* Rates by format of weights; what does not depend on it is the same in all. */
+typedef struct rm_rate_table {
+    rm_rates of[RM_FORMAT_COUNT];
+} rm_rate_table;
+
 /* What the spill directory is good for. */
 typedef enum rm_disk {
     RM_DISK_NONE,
@@ -63,7 +68,7 @@ typedef struct rm_planned {
 /* What there is to plan with. */
 typedef struct rm_means {
     rm_disk disk;
-    rm_rates rates;
+    const rm_rate_table *rates;
     uint64_t budget_bytes, program_bytes;
     bool follows; /* memory may have to be given back later */
 } rm_means;
@@ -107,9 +112,13 @@ typedef struct rm_cost {
 
 /* Seconds with a setup: what arithmetic, memory and disk take, of which what runs side by side
  * counts once. */
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r);
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rate_table *rates);
+
+/* The formats that a model has much of, those with most bytes first; returns how many. */
+enum { RM_MAIN_FORMATS = 4 };
+uint32_t rm_main_formats(rm_format out[RM_MAIN_FORMATS], const rm_model *m);
 
 /* Rates of a middling machine, where none could be measured. */
-rm_rates rm_rates_guess(void);
+rm_rate_table rm_rates_guess(void);
 
 #endif /* RM_ENGINE_PLAN_H */

@@ -38,33 +38,54 @@ static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_e
     return REMAT_OK;
 }
 
+/* Measures what the model's formats ask for; others are taken as the main one. */
+static bool measure_rates(rm_rate_table *out, remat_engine *e, rm_threads *threads, void *memory,
+                          const char *dir) {
+    rm_format formats[RM_MAIN_FORMATS];
+    const uint32_t count = rm_main_formats(formats, &e->model);
+    rm_rates first;
+    rm_rates_job job = {.kernels = e->kernels,
+                        .threads = threads,
+                        .memory = memory,
+                        .model_fd = e->file.fd,
+                        .spill_dir = dir};
+    for (uint32_t i = 0; i < count; i++) {
+        rm_rates r;
+        job.format = formats[i];
+        job.known = i > 0 ? &first : NULL;
+        if (rm_rates_get(&r, NULL, &job) != REMAT_OK) return false;
+        if (i == 0) {
+            first = r;
+            if (e->file.fd < 0) first.disk_read_s = r.disk_read_s = r.spill_read_s; /* no file */
+            for (int f = 0; f < RM_FORMAT_COUNT; f++)
+                out->of[f] = first;
+        }
+        out->of[formats[i]] = r;
+    }
+    return true;
+}
+
 /* What is known of the machine without measuring; or measured now, in memory that is free yet. */
-static rm_rates rates_of(remat_engine *e) {
+static void find_rates(remat_engine *e) {
     uint8_t *memory;
     rm_threads *threads = NULL;
     const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
     const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
     const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
-    if (e->rates_known) return e->rates;
+    if (e->rates_known) return;
     e->rates = rm_rates_guess();
-    if (test != NULL && strcmp(test, "guess") == 0) return e->rates;
+    if (test != NULL && strcmp(test, "guess") == 0) return;
     const uint64_t bytes = thread_bytes + rm_rates_bytes();
-    if (rm_machine_resident_bytes() + bytes + RM_GROWTH_BYTES > e->options.memory_bytes)
-        return e->rates;
-    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return e->rates;
+    if (rm_machine_resident_bytes() + bytes + RM_GROWTH_BYTES > e->options.memory_bytes) return;
+    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return;
     memset(memory, 0, thread_bytes);
     if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
     if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
-        rm_rates measured;
-        if (rm_rates_get(&measured, NULL, e->kernels, threads, memory + thread_bytes, e->file.fd,
-                         dir) == REMAT_OK) {
-            e->rates = measured;
-            e->rates_known = true;
-        }
+        e->rates_known = measure_rates(&e->rates, e, threads, memory + thread_bytes, dir);
+        if (!e->rates_known) e->rates = rm_rates_guess();
         rm_threads_stop(&threads);
     }
     rm_ledger_return(&e->ledger);
-    return e->rates;
 }
 
 int rm_engine_plan(rm_planned *out, remat_engine *e, const remat_limits *limits,
@@ -72,8 +93,9 @@ int rm_engine_plan(rm_planned *out, remat_engine *e, const remat_limits *limits,
     if (e->started || e->options.index_only)
         return rm_fail(err, REMAT_E_USAGE, "start: the engine is started already, or index_only");
     RM_TRY(choose_spill_dir(e, limits, err));
+    const rm_rate_table guess = rm_rates_guess();
     rm_means means = {.disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE,
-                      .rates = rm_rates_guess(),
+                      .rates = &guess,
                       .budget_bytes = want->budget_bytes,
                       .program_bytes = program_bytes(e),
                       .follows = want->follows};
@@ -88,11 +110,12 @@ int rm_engine_plan(rm_planned *out, remat_engine *e, const remat_limits *limits,
     if (out->total_bytes == 0) return REMAT_OK;
     const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
     if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
-        means.rates = rates_of(e);
+        find_rates(e);
+        means.rates = &e->rates;
         RM_TRY(rm_plan(out, e, &rest, &means, err));
     } else if (!want->start) {
-        means.rates = rates_of(e);
-        const rm_cost cost = rm_cost_of(&out->setup, &e->model, &means.rates);
+        find_rates(e);
+        const rm_cost cost = rm_cost_of(&out->setup, &e->model, &e->rates);
         out->prefill_s = cost.prefill_s;
         out->token_s = cost.token_s;
     }

@@ -37,8 +37,10 @@ static remat_limits limits(void) {
 }
 
 static rm_means means_of(rm_disk disk, uint64_t budget) {
+    static rm_rate_table guess;
+    guess = rm_rates_guess();
     return (rm_means){.disk = disk,
-                      .rates = rm_rates_guess(),
+                      .rates = &guess,
                       .budget_bytes = budget,
                       .program_bytes = PROGRAM,
                       .follows = engine->allowance.follows};
