@@ -9,9 +9,7 @@ static const uint32_t chunks[] = {512, 256, 128, 64, 32, 16};
 
 enum {
     CHUNK_COUNT = sizeof chunks / sizeof *chunks,
-    ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
-    /* The resident size of the program differs by this much from run to run. */
-    MINIMUM_MARGIN_BYTES = 896 << 10,
+    ANSWER_DEFAULT = 256,      /* tokens that a prompt's cost is weighed against */
     RAW_BYTES = 8 << 20,       /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 4 << 20, /* with less it waits for us (docs/speed.md) */
     TILE_BYTES = 4 << 20,      /* of a streamed output matrix */
@@ -483,7 +481,7 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const 
                        "limits: no way does all that is asked for: inputs need chunks of 64 rows, "
                        "checkpoints two layers, the spill file a directory");
     }
-    out->minimum_bytes += MINIMUM_MARGIN_BYTES;
+    out->minimum_bytes += RM_PLAN_MARGIN_BYTES;
     if (out->total_bytes > 0) out->account_bytes[RM_ACCOUNT_PROGRAM] = means->program_bytes;
     return REMAT_OK;
 }

@@ -55,10 +55,13 @@ typedef enum rm_disk {
     RM_DISK_WHOLE, /* all that can be spilled has its place reserved */
 } rm_disk;
 
+/* The resident size of the program differs by this much from run to run. */
+enum { RM_PLAN_MARGIN_BYTES = 896 << 10 };
+
 typedef struct rm_planned {
     rm_setup setup;
     uint64_t minimum_bytes; /* with a margin: another process may be a little larger */
-    uint64_t full_bytes;
+    uint64_t full_bytes;    /* without one */
     /* Of setup; 0 when the budget is too small. What is carved for hard times only is left out. */
     uint64_t total_bytes;
     uint64_t account_bytes[REMAT_ACCOUNTS];

@@ -189,10 +189,11 @@ static int public_plan(remat_plan *out, remat_engine *e, const rm_planned *plan,
     const rm_cache_shape cache = rm_setup_cache(&plan->setup, &e->model);
     const uint64_t page = rm_cache_page_bytes(&cache);
     const uint64_t pages = rm_policy_pages(&e->model, plan->setup.column_count * RM_PAGE_TOKENS);
-    /* The smallest has a margin, which may be more than a short context's cache. */
-    const bool more = plan->full_bytes > plan->minimum_bytes;
+    /* Both have a margin, so that they work as budgets. */
+    const uint64_t full = plan->full_bytes + RM_PLAN_MARGIN_BYTES;
+    const bool more = full > plan->minimum_bytes;
     *out = (remat_plan){.minimum_bytes = plan->minimum_bytes,
-                        .full_bytes = more ? plan->full_bytes : plan->minimum_bytes,
+                        .full_bytes = more ? full : plan->minimum_bytes,
                         .predicted_peak_bytes = plan->total_bytes,
                         .chunk_rows = plan->setup.chunk_rows,
                         .kv_token_bytes = page * cache.layer_count / RM_PAGE_TOKENS,

@@ -144,6 +144,10 @@ static void layer(rm_layer *y, building *b, uint32_t index) {
     if (n->window_period == 0 || (index + 1) % n->window_period != 0) y->window = n->window;
     attention(y, b);
     vector(&y->ffn_norm, b, n->dim);
+    if (n->post_norms) {
+        vector(&y->post_attn_norm, b, n->dim);
+        vector(&y->post_ffn_norm, b, n->dim);
+    }
     if (experts) matrix(&y->router, b, 1, n->expert_count, n->dim);
     matrix(&y->gate, b, count, ff, n->dim);
     matrix(&y->up, b, count, ff, n->dim);
