@@ -134,11 +134,17 @@ static int start_given(remat_engine *e, const run_config *c, remat_error *err) {
     const uint64_t program = 1 << 20;
     remat_limits l = limits_of(c);
     if (e->model.shape.layer_count < 2 && l.cold == REMAT_COLD_CHECKPOINT) l.cold = REMAT_COLD_DROP;
-    const rm_rates rates = rm_rates_guess();
+    const rm_rate_table guess = rm_rates_guess();
+    rm_means means = {.disk = RM_DISK_WHOLE,
+                      .rates = &guess,
+                      .budget_bytes = UINT64_MAX,
+                      .program_bytes = program,
+                      .follows = e->allowance.follows};
     rm_planned p;
     rm_ledger measured;
-    RM_TRY(rm_plan(&p, e, &l, RM_DISK_WHOLE, &rates, UINT64_MAX, program, err));
-    RM_TRY(rm_plan(&p, e, &l, RM_DISK_WHOLE, &rates, p.minimum_bytes, program, err));
+    RM_TRY(rm_plan(&p, e, &l, &means, err));
+    means.budget_bytes = p.minimum_bytes;
+    RM_TRY(rm_plan(&p, e, &l, &means, err));
     RM_ASSERT(p.total_bytes > 0);
     RM_ASSERT(l.cold != REMAT_COLD_AUTO);
     give(&p.setup, &e->model, l.cold, &c->setup);

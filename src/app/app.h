@@ -22,6 +22,8 @@ int app_version(const app_args *args, remat_error *err);
 
 /* Opens the model of the command; Ctrl-C cancels it from now on. One engine at a time. */
 int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err);
+int app_open_shape(remat_engine **out, const remat_shape *shape, const app_args *args,
+                   remat_error *err);
 void app_close(remat_engine **e);
 
 /* Tokens that an input may have: the context of -c or of the model, at most `most`. */

@@ -272,12 +272,6 @@ static const app_option options[] = {
     {{"--lengths"}, APP_EVAL, LIST, AT(lengths), "N,N,..", "of its prompts, in tokens"},
     {{"--depths"}, APP_EVAL, LIST, AT(depths), "N,N,..", "of the facts, in percent of the text"},
     {{"--repeat"}, APP_EVAL | RARE, U32, AT(repeat), "N", "prompts for each depth and length"},
-    {{"--plot"},
-     APP_EVAL,
-     TEXT,
-     AT(plot),
-     "FILE",
-     "a picture (.svg or .png), and its numbers in .tsv"},
     {{"--no-special"},
      APP_TOKENIZE | APP_SCORE,
      FLAG,
@@ -303,6 +297,94 @@ static const app_option options[] = {
     {{"--mlock", "--mmap", "--no-mmap"}, IGNORES, IGNORED, 0, NULL, "no effect"},
     {{"-ngl", "--gpu-layers", "--n-gpu-layers"}, IGNORES, IGNORED, 0, "N", "no effect"},
     {{"--jinja", "--no-display-prompt"}, IGNORES, IGNORED, 0, NULL, "no effect"},
+    {{"--model-shape"},
+     APP_PLAN,
+     TEXT,
+     AT(model_shape),
+     "NAME",
+     "in place of -m: a known model (--list-shapes), or a JSON file with its numbers"},
+    {{"--list-shapes"}, APP_PLAN, FLAG, AT(list_shapes), NULL, "names of the models known"},
+    {{"--weight-type"},
+     APP_PLAN,
+     TEXT,
+     AT(weight_type),
+     "TYPE",
+     "its type of weights: q8_0, q4_k (default), f16, .."},
+    {{"--task"},
+     APP_PLAN,
+     TEXT,
+     AT(task),
+     "batch|rag|code|chat|voice|api",
+     "which budgets suit such work, and why others do not"},
+    {{"--plot"},
+     APP_PLAN | APP_EVAL,
+     TEXT,
+     AT(plot),
+     "FILE",
+     "a picture (.svg, .png), its numbers in .tsv"},
+    {{"--cost"}, APP_PLAN, FLAG, AT(cost), NULL, "what running here costs beside an API"},
+    {{"--tokens-in"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.tokens_in),
+     "N",
+     "with --cost: input tokens a day"},
+    {{"--tokens-out"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.tokens_out),
+     "N",
+     "with --cost: output tokens a day"},
+    {{"--cached"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.cached),
+     "X",
+     "with --cost: share of the input that is in a cache, 0 to 1"},
+    {{"--hardware-price"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.hardware_price),
+     "X",
+     "with --cost: price of the machine"},
+    {{"--years"}, APP_PLAN | RARE, AMOUNT, AT(costs.years), "X", "with --cost: that it lasts"},
+    {{"--watts"}, APP_PLAN | RARE, AMOUNT, AT(costs.watts), "X", "with --cost: power at work"},
+    {{"--idle-watts"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.idle_watts),
+     "X",
+     "with --cost: power at rest (default: a fifth)"},
+    {{"--electricity-price"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.electricity_price),
+     "X",
+     "with --cost: price of a kWh"},
+    {{"--hours"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.hours),
+     "X",
+     "with --cost: hours a day that it is on"},
+    {{"--api-in"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.api_in),
+     "X",
+     "with --cost: price of a million input tokens"},
+    {{"--api-cached"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.api_cached),
+     "X",
+     "with --cost: price of a million cached input tokens"},
+    {{"--api-out"},
+     APP_PLAN | RARE,
+     AMOUNT,
+     AT(costs.api_out),
+     "X",
+     "with --cost: price of a million output tokens"},
     {{"--json"}, ALL | APP_VERSION, FLAG, AT(json), NULL, "one JSON document on standard output"},
     {{"-h", "--help"}, EVERY, FLAG, AT(help), NULL, "this help; --help all: every option"},
 };
@@ -315,7 +397,8 @@ static const app_command_row commands[] = {
      "log-probabilities of a text"},
     {"eval", APP_EVAL, "-m MODEL (--ppl FILE | --needle)",
      "perplexity of a text; facts found again in long ones"},
-    {"plan", APP_PLAN, "-m MODEL [-c N] [--memory SIZE]", "what a context will take"},
+    {"plan", APP_PLAN, "(-m MODEL | --model-shape NAME) [-c N] [--memory SIZE]",
+     "what a context will take"},
     {"info", APP_INFO, "-m MODEL", "metadata and tensors of a file"},
     {"tokenize", APP_TOKENIZE, "-m MODEL (-p TEXT | -f FILE)", "token ids of a text"},
     {"template", APP_TEMPLATE, "(-m MODEL | --template FILE) [-f VARIABLES.json]",
@@ -365,9 +448,13 @@ static int find_command(app_args *args, int argc, char **argv, remat_error *err)
 }
 
 static int check(const app_args *args, remat_error *err) {
-    const bool needs_model = (args->command & ALL) != 0 &&
-                             (args->command != APP_TEMPLATE ||
-                              (args->template_file == NULL && args->template_name == NULL));
+    const bool needs_model =
+        (args->command & ALL) != 0 &&
+        (args->command != APP_TEMPLATE ||
+         (args->template_file == NULL && args->template_name == NULL)) &&
+        (args->command != APP_PLAN || (args->model_shape == NULL && !args->list_shapes));
+    if (args->model != NULL && args->model_shape != NULL)
+        return rm_fail(err, REMAT_E_USAGE, "--model-shape: give it or -m, not both");
     if (args->model == NULL && needs_model)
         return rm_fail(err, REMAT_E_USAGE, "-m: no model given; name a GGUF file");
     const int inputs = (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) +
@@ -461,6 +548,9 @@ int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
     args->resident = REMAT_ALL;
     args->batch = 1;
     args->sampling.bias = args->bias;
+    double *const costs = &args->costs.hardware_price;
+    for (size_t i = 0; i < sizeof args->costs / sizeof *costs; i++)
+        costs[i] = -1;
     int status = find_command(args, argc, argv, err);
     if (status == REMAT_OK) status = parse_options(args, argc, argv, err);
     /* Whoever asked for JSON gets the error in JSON, also one that came before the flag. */

@@ -29,6 +29,13 @@ typedef enum app_command {
     APP_VERSION = 1 << 17,
 } app_command;
 
+/* Numbers of plan --cost; below 0: not given. */
+typedef struct app_costs {
+    double hardware_price, years, watts, idle_watts, electricity_price, hours;
+    double tokens_in, tokens_out, cached;
+    double api_in, api_cached, api_out;
+} app_costs;
+
 typedef struct app_args {
     app_command command;
     bool help, help_all, json, stats;
@@ -57,11 +64,14 @@ typedef struct app_args {
     const char *stops[REMAT_STOPS_MAX];
     uint32_t stop_count;
     remat_bias bias[REMAT_BIAS_MAX];
+    /* plan */
+    const char *model_shape, *weight_type, *task;
+    bool list_shapes, cost;
+    app_costs costs;
     /* output */
-    const char *logits;
+    const char *logits, *plot;
     uint32_t top;
     const char *choices, *choices_file;
-    const char *plot;
     /* evaluation */
     const char *ppl, *base, *save_base;
     uint32_t chunks, stride, piece; /* 0: not given; piece is --step */

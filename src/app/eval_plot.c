@@ -14,7 +14,8 @@ static void caption_of(char out[160], const char *model, const char *rest) {
 
 /* --- perplexity ------------------------------------------------------------------------------- */
 
-enum { BINS = 32 };
+/* A mean of fewer predictions than BIN_TOKENS shows the text and not the place. */
+enum { BINS = 32, BINS_LEAST = 4, BIN_TOKENS = 200 };
 
 typedef struct lines {
     double *x, *window, *all, *divergence; /* one for each window */
@@ -35,11 +36,14 @@ static void by_window(lines *out, const app_ppl *p) {
     }
 }
 
-/* Places of a window that count, in at most BINS parts. */
+/* Places of a window that count, in parts. */
 static void by_place(lines *out, const app_ppl *p) {
     const app_logprobs_shape *s = &p->windows.shape;
     const uint32_t places = s->window - s->first;
-    out->bin_count = places < BINS ? places : BINS;
+    const uint64_t enough = p->scored / BIN_TOKENS;
+    out->bin_count = enough < BINS ? (uint32_t)enough : BINS;
+    if (out->bin_count < BINS_LEAST) out->bin_count = BINS_LEAST;
+    if (out->bin_count > places) out->bin_count = places;
     for (uint32_t b = 0; b < out->bin_count; b++) {
         const uint32_t from = (uint32_t)((uint64_t)places * b / out->bin_count);
         const uint32_t end = (uint32_t)((uint64_t)places * (b + 1) / out->bin_count);
@@ -91,23 +95,27 @@ int app_needle_plot(const char *path, const char *model, const app_needle_table 
                     remat_error *err) {
     char text[2 * APP_LIST_MAX][16], rest[64], caption[160];
     const char *lengths[APP_LIST_MAX], *depths[APP_LIST_MAX];
-    double percent[APP_NEEDLE_CELLS], worst = 0;
+    double percent[APP_NEEDLE_CELLS], logprob[APP_NEEDLE_CELLS], worst = -1;
     const size_t count = (size_t)t->length_count * t->depth_count;
     for (uint32_t i = 0; i < t->length_count; i++) {
         snprintf(text[i], sizeof text[i], "%u", t->lengths[i]);
         lengths[i] = text[i];
     }
     for (uint32_t i = 0; i < t->depth_count; i++) {
-        snprintf(text[APP_LIST_MAX + i], sizeof text[0], "%u %%", t->depths[i]);
-        depths[i] = text[APP_LIST_MAX + i];
+        snprintf(text[APP_LIST_MAX + i], sizeof text[0], "%u", t->depths[i]);
+        depths[t->depth_count - 1 - i] = text[APP_LIST_MAX + i];
     }
+    /* Rows go from the bottom up, depth goes down. */
     for (size_t i = 0; i < count; i++) {
-        percent[i] = 100 * t->found[i];
-        worst = t->logprob[i] < worst ? t->logprob[i] : worst;
+        const size_t row = t->depth_count - 1 - i / t->length_count;
+        const size_t from = row * t->length_count + i % t->length_count;
+        percent[i] = 100 * t->found[from];
+        logprob[i] = t->logprob[from];
+        worst = logprob[i] < worst ? logprob[i] : worst;
     }
     const app_plot_panel both = {.kind = APP_PLOT_HEAT,
                                  .x_label = "length of the prompt (tokens)",
-                                 .y_label = "depth of the fact in the text",
+                                 .y_label = "depth of the fact (% of the text)",
                                  .series_count = 1,
                                  .names = lengths,
                                  .y_names = depths,
@@ -119,8 +127,8 @@ int app_needle_plot(const char *path, const char *model, const app_needle_table 
     panels[0].heat_to = 100;
     panels[1].title = "Right answer (mean ln p of a token)";
     panels[1].series[0] =
-        (app_plot_series){.name = "mean ln p of a token", .y = t->logprob, .count = count};
-    panels[1].heat_from = worst < 0 ? worst : -1;
+        (app_plot_series){.name = "mean ln p of a token", .y = logprob, .count = count};
+    panels[1].heat_from = worst;
     snprintf(rest, sizeof rest, "%u prompt%s a cell", t->repeat, t->repeat == 1 ? "" : "s");
     caption_of(caption, model, rest);
     return app_plot_write(path, caption, panels, 2, err);

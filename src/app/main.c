@@ -48,7 +48,7 @@ static void on_warning(void *user, const char *message) {
     app_warn("%s", message);
 }
 
-int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err) {
+static remat_options options_of(const app_args *args, bool index_only) {
     remat_options o = remat_options_default();
     o.memory_bytes = args->memory_bytes;
     o.thread_count = args->threads;
@@ -57,6 +57,17 @@ int app_open(remat_engine **out, const app_args *args, bool index_only, remat_er
     o.index_only = index_only;
     o.progress = app_progress;
     o.warning = on_warning;
+    return o;
+}
+
+int app_open_shape(remat_engine **out, const remat_shape *shape, const app_args *args,
+                   remat_error *err) {
+    const remat_options o = options_of(args, false);
+    return remat_open_shape(out, shape, &o, err);
+}
+
+int app_open(remat_engine **out, const app_args *args, bool index_only, remat_error *err) {
+    const remat_options o = options_of(args, index_only);
     RM_TRY(remat_open(out, args->model, &o, err));
     __atomic_store_n(&current, *out, __ATOMIC_RELAXED);
     if (app_interrupted()) remat_cancel(*out); /* while it was opened */

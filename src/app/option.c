@@ -135,6 +135,11 @@ int app_option_set(app_args *args, const app_option *o, const char *name, const 
         RM_TRY(real(&x, name, text, err));
         *(float *)at = (float)x;
         return REMAT_OK;
+    case AMOUNT:
+        RM_TRY(real(&x, name, text, err));
+        if (x < 0 || x > 1e15) return bad(err, name, text, "number from 0 on");
+        *(double *)at = x;
+        return REMAT_OK;
     case SIZE:
         return size(at, name, text, err);
     case LIST:

@@ -25,6 +25,7 @@ typedef enum app_kind {
     I32,
     U64,
     F32,
+    AMOUNT, /* a double from 0 on */
     SIZE,
     LIST,
     STOP,

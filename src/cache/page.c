@@ -4,6 +4,8 @@
 #include <string.h>
 
 uint64_t rm_cache_page_bytes(const rm_cache_shape *s) {
+    /* A latent is key and value in one. */
+    if (s->latent_dim > 0) return rm_page_bytes(s->format, s->latent_dim) / 2;
     return (uint64_t)s->kv_head_count * rm_page_bytes(s->format, s->head_dim);
 }
 

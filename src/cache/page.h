@@ -27,6 +27,7 @@
 
 typedef struct rm_cache_shape {
     uint32_t layer_count, kv_head_count, head_dim; /* head_dim padded to 16 */
+    uint32_t latent_dim;                           /* in place of heads; 0: none */
     rm_kv_format format;
     uint32_t sequence_count;
     uint32_t column_count; /* of a sequence: its context in pages */

@@ -2,19 +2,25 @@
 #include "engine/engine.h"
 #include "engine/policy.h"
 
-/* What a whole layer reaches of the rates of its products and its attention alone: norms, gates,
- * 8-bit inputs, rotary, barriers take the rest (docs/speed.md). */
-static const double PRODUCTS_SHARE = 0.3, ATTENTION_SHARE = 0.6;
+/* What products and attention reach of their rates alone; what the steps between them take, of a
+ * value of a row and of a barrier between two phases (docs/speed.md). */
+static const double PRODUCTS_SHARE = 0.8, ATTENTION_SHARE = 0.8;
+static const double VALUE_S = 2e-10, PHASE_S = 3e-6;
+enum { PHASES = 7 }; /* of a layer */
 
-rm_rates rm_rates_guess(void) {
-    return (rm_rates){.products_s = 6e11,
-                      .weights_s = 1e10,
-                      .attention_s = 8e10,
-                      .pages_s = 1e10,
-                      .pack_s = 3e9,
-                      .disk_read_s = 1e9,
-                      .spill_read_s = 1e9,
-                      .disk_write_s = 5e8};
+rm_rate_table rm_rates_guess(void) {
+    rm_rate_table t;
+    for (int f = 0; f < RM_FORMAT_COUNT; f++) {
+        t.of[f] = (rm_rates){.products_s = 6e11,
+                             .weights_s = 1e10,
+                             .attention_s = 8e10,
+                             .pages_s = 1e10,
+                             .pack_s = 3e9,
+                             .disk_read_s = 1e9,
+                             .spill_read_s = 1e9,
+                             .disk_write_s = 5e8};
+    }
+    return t;
 }
 
 static double larger(double a, double b) {
@@ -23,10 +29,12 @@ static double larger(double a, double b) {
 
 /* What the model asks for. */
 typedef struct sizes {
-    double linear;         /* multiply-adds of a row in all layers */
-    double attention;      /* of a row, for each token that it sees in all layers */
-    double streamed_raw;   /* bytes of streamed weights in the file, for a sweep */
-    double weights;        /* packed bytes of all weights that a token goes through */
+    double row_s;          /* products of a row among many, in all layers */
+    double token_s;        /* weights that a token alone goes through */
+    double pack_s;         /* packing of streamed weights, for a sweep */
+    double streamed_raw;   /* their bytes in the file */
+    double values;         /* of a row in all layers, that are read or written between products */
+    double attention;      /* multiply-adds of a row, for each token that it sees in all layers */
     double page_bytes;     /* of one layer */
     double seen, layers;   /* layer-columns that a token at the end sees; layers */
     double columns;        /* of all sequences */
@@ -37,31 +45,43 @@ static double raw_bytes(const rm_matrix *w) {
     return (double)w->count * w->outputs * (double)rm_gguf_row_bytes(w->format, w->k);
 }
 
-static void add_unit(sizes *z, const rm_setup *s, const rm_model *m, uint32_t index) {
+/* Fine inputs are two rows for one (work.h). */
+static bool is_fine(const rm_matrix *w, uint32_t unit, const rm_matrix *router) {
+    return (unit < RM_UNIT_LAYERS || unit % 2 == 0 || w == router) &&
+           rm_formats[w->format].act != RM_ACT_F32;
+}
+
+static void add_unit(sizes *z, const rm_setup *s, const rm_model *m, uint32_t index,
+                     const rm_rate_table *rates) {
     rm_matrix *w[RM_UNIT_MATRICES];
     rm_model copy = *m; /* nothing is written */
     const uint32_t unit = rm_plan_unit(m, index);
-    const bool tied = m->output.source == m->embedding.source;
+    const bool tied = m->output.source == m->embedding.source, layer = unit >= RM_UNIT_LAYERS;
     if (unit == RM_UNIT_EMBEDDING && !tied) return;
+    const rm_matrix *router = layer ? &m->layers[(unit - RM_UNIT_LAYERS) / 2].router : NULL;
     const uint32_t count = rm_unit_matrices(w, &copy, unit);
     for (uint32_t i = 0; i < count; i++) {
-        const rm_shape *p = &m->shape;
-        const double used = w[i]->count > 1 ? (double)p->expert_used / w[i]->count : 1;
-        if (index >= s->unit_count) z->streamed_raw += raw_bytes(w[i]);
-        z->weights += raw_bytes(w[i]) * used;
-        if (unit >= RM_UNIT_LAYERS)
-            z->linear += (double)w[i]->count * w[i]->outputs * w[i]->k * used;
+        const rm_rates *r = &rates->of[w[i]->format];
+        const double used = w[i]->count > 1 ? (double)m->shape.expert_used / w[i]->count : 1;
+        const double rows = is_fine(w[i], unit, router) ? 2 : 1;
+        const double bytes = raw_bytes(w[i]);
+        if (index >= s->unit_count) z->streamed_raw += bytes;
+        if (index >= s->unit_count) z->pack_s += bytes / r->pack_s;
+        z->token_s += bytes * used / r->weights_s;
+        if (!layer) continue;
+        z->row_s += (double)w[i]->count * w[i]->outputs * w[i]->k * used * rows / r->products_s;
+        z->values += rows * w[i]->k + w[i]->outputs * used * w[i]->count;
     }
 }
 
-static sizes sizes_of(const rm_setup *s, const rm_model *m) {
+static sizes sizes_of(const rm_setup *s, const rm_model *m, const rm_rate_table *rates) {
     const rm_shape *p = &m->shape;
     const rm_cache_shape cache = rm_setup_cache(s, m);
     sizes z = {.page_bytes = (double)rm_cache_page_bytes(&cache),
                .layers = p->layer_count,
                .columns = (double)s->column_count * s->sequence_count};
     for (uint32_t i = 0; i < rm_unit_count(m); i++)
-        add_unit(&z, s, m, i);
+        add_unit(&z, s, m, i, rates);
     z.seen = (double)rm_policy_pages(m, s->context_count) * s->sequence_count;
     z.attention = 2.0 * p->head_count * p->head_dim * z.seen / z.columns;
     const bool spill = s->cold == REMAT_COLD_SPILL;
@@ -94,7 +114,7 @@ static double dropped_columns(const rm_setup *s, const sizes *z) {
 
 static double rows_s(const sizes *z, const rm_rates *r, double rows, double chunk, double past) {
     return rows *
-           (z->linear / (PRODUCTS_SHARE * r->products_s) +
+           (z->row_s / PRODUCTS_SHARE + z->values * VALUE_S +
             past * z->attention / (ATTENTION_SHARE * r->attention_s)) /
            efficiency(chunk);
 }
@@ -118,15 +138,16 @@ static double beside(double a, double b) {
     return larger(a, b) + 0.25 * (a < b ? a : b);
 }
 
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
-    const sizes z = sizes_of(s, m);
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rate_table *rates) {
+    const rm_rates *r = &rates->of[m->layers[0].wk.format]; /* what is not of a format */
+    const sizes z = sizes_of(s, m, rates);
     const double n = (double)s->context_count * s->sequence_count, chunk = s->chunk_rows;
     const double sweeps = s->row_max > 0 ? larger(1, n / s->row_max) : 1;
     const double disk = larger(r->disk_read_s, 1e6) * ring_share((double)s->raw_bytes);
     const double spill =
         larger(r->spill_read_s, 1e6) * ring_share((double)s->stage_count * z.page_bytes);
     const double write = larger(r->disk_write_s, 1e6);
-    const double stream_s = z.streamed_raw / disk, pack_s = z.streamed_raw / r->pack_s;
+    const double stream_s = z.streamed_raw / disk;
     const double again = dropped_columns(s, &z) * RM_PAGE_TOKENS;
     /* Pages that come back from disk, or from their inputs. */
     const double missing =
@@ -135,7 +156,7 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
     /* Hidden rows come in requests of a chunk. */
     const double hidden = s->row_max > 0 ? 0 : (double)m->shape.dim * sizeof(float);
     rm_cost c;
-    double cpu = rows_s(&z, r, n, chunk, s->context_count / 2.0) + sweeps * pack_s;
+    double cpu = rows_s(&z, r, n, chunk, s->context_count / 2.0) + sweeps * z.pack_s;
     double io = sweeps * stream_s + reread_bytes(s, &z, chunk) / spill +
                 n * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / write;
@@ -152,11 +173,41 @@ rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r) {
                                               (PRODUCTS_SHARE * r->products_s) /
                                               efficiency(RM_PAGE_TOKENS);
     }
-    cpu = z.weights / r->weights_s + z.seen * z.page_bytes / r->pages_s + pack_s + again_s;
+    cpu = z.token_s + z.seen * z.page_bytes / r->pages_s + z.pack_s + again_s +
+          z.layers * PHASES * PHASE_S;
     io =
         stream_s + again * hidden * (z.layers - 1) * (1 / larger(r->spill_read_s, 1e6) + 1 / write);
     if (s->cold == REMAT_COLD_SPILL) io += missing * z.page_bytes / spill;
     c.token_s = beside(cpu, io);
     c.again = again > 0 && s->cold != REMAT_COLD_INPUTS;
     return c;
+}
+
+/* --- formats ---------------------------------------------------------------------------------- */
+
+static int weigh_one(void *user, rm_matrix *w, rm_vector *v, remat_error *err) {
+    double *bytes = user;
+    (void)v;
+    (void)err;
+    if (w != NULL) bytes[w->format] += raw_bytes(w);
+    return REMAT_OK;
+}
+
+uint32_t rm_main_formats(rm_format out[RM_MAIN_FORMATS], const rm_model *m) {
+    enum { SHARE = 32 }; /* less of all bytes does not matter */
+    rm_model copy = *m;  /* visiting writes nothing */
+    double bytes[RM_FORMAT_COUNT] = {0}, all = 0;
+    uint32_t count = 0;
+    (void)rm_model_visit(&copy, weigh_one, bytes, NULL);
+    for (int f = 0; f < RM_FORMAT_COUNT; f++)
+        all += bytes[f];
+    for (; count < RM_MAIN_FORMATS; count++) {
+        int most = 0;
+        for (int f = 1; f < RM_FORMAT_COUNT; f++)
+            most = bytes[f] > bytes[most] ? f : most;
+        if (bytes[most] * SHARE < all || !(bytes[most] > 0)) break;
+        out[count] = (rm_format)most;
+        bytes[most] = 0;
+    }
+    return count;
 }

@@ -16,6 +16,13 @@ void remat_info(remat_model_info *out, const remat_engine *e) {
                               .context_count = e->model.shape.context_count,
                               .vocabulary_count = e->model.shape.vocabulary,
                               .layer_count = e->model.shape.layer_count};
+    if (e->parameter_count > 0) { /* no file */
+        out->parameter_count = e->parameter_count;
+        memcpy(out->architecture, e->model.shape.architecture, sizeof out->architecture);
+        const uint32_t type = rm_formats[e->model.embedding.format].gguf_type;
+        strncpy(out->quantization, rm_gguf_type_name(type), sizeof out->quantization - 1);
+        return;
+    }
     if (rm_gguf_text_or(out->architecture, sizeof out->architecture, g, "general.architecture", "",
                         NULL) != REMAT_OK)
         out->architecture[0] = '\0';

@@ -28,13 +28,22 @@ struct remat_sequence {
     uint16_t *cold;   /* of each column: so many lowest layers are not kept in memory (policy.h) */
 };
 
+enum {
+    /* What the process will still touch after the measurement at start: code not yet run, the
+     * command's output, stacks. Measured: under 0.5 MiB, and 40 KiB a thread. */
+    RM_GROWTH_BYTES = 768 << 10,
+    RM_GROWTH_THREAD_BYTES = 64 << 10,
+    RM_NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
+};
+
 struct remat_engine {
     remat_options options;
     rm_ledger ledger;
     rm_file file;
     rm_gguf gguf;
     rm_model model;
-    rm_tokenizer *tokenizer; /* NULL with index_only */
+    rm_tokenizer *tokenizer;  /* NULL with index_only, and of a described model */
+    uint64_t parameter_count; /* of a described model; else 0 */
     const rm_kernels *kernels;
     uint32_t thread_count;
     char path[128];               /* the end of it: file.path, for messages */
@@ -60,6 +69,8 @@ struct remat_engine {
     char spill_dir[512]; /* "": nothing is spilled */
     bool spill_dir_make; /* it is the default one */
     bool spill_warned;
+    rm_rate_table rates; /* measured, when rates_known */
+    bool rates_known;
     remat_sequence *sequences;
     rm_sample_space sample_space;
     rm_session session;
@@ -76,13 +87,27 @@ int rm_engine_text_memory(uint8_t **out, uint64_t *bytes, remat_engine *e, uint6
                           uint64_t most, remat_error *err);
 void rm_engine_text_return(remat_engine *e);
 
+/* Tells the caller. */
+void rm_engine_warn(const remat_engine *e, const char *message);
+
 /* Tells the caller of the first trouble with the spill file, once. */
 void rm_engine_warn_spill(remat_engine *e);
 
 /* Gives up all pages behind the sequence's tokens, and what is kept in their place. */
 void rm_sequence_empty(remat_sequence *s);
 
-/* Everything that remat_start() takes, carved in the order of use. */
+/* What a plan is made for. follows: memory may have to be given back later; start: the spill file is
+ * going to be made. */
+typedef struct rm_want {
+    uint64_t budget_bytes;
+    bool follows, start;
+} rm_want;
+
+/* Plans with the disk that there is. Errors: REMAT_E_USAGE. */
+int rm_engine_plan(rm_planned *out, remat_engine *e, const remat_limits *limits,
+                   const rm_want *want, remat_error *err);
+
+/* Everything that remat_start() takes, carved in the order of use (layout.c). */
 int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat_error *err);
 
 /* remat_start() from a plan on: takes the memory and reads the weights. Tests have setups of their

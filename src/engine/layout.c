@@ -78,8 +78,8 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
     RM_TRY(rm_kept_layout(&e->sweep.kept, l, places, setup->kept_count, block_bytes, err));
     RM_TRY(layout_sequences(e, l, setup, err));
     RM_TRY(layout_sampling(e, l, err));
-    RM_TRY(rm_ledger_carve(&e->detok_memory, l, RM_ACCOUNT_TEXT, 1, rm_detok_bytes(e->tokenizer),
-                           err));
+    const uint64_t detok_bytes = e->tokenizer != NULL ? rm_detok_bytes(e->tokenizer) : 0;
+    RM_TRY(rm_ledger_carve(&e->detok_memory, l, RM_ACCOUNT_TEXT, detok_bytes, 1, err));
     RM_TRY(rm_ledger_carve(&e->text_work, l, RM_ACCOUNT_TEXT, setup->text_bytes, 1, err));
     RM_TRY(rm_ledger_carve(&e->stage, l, RM_ACCOUNT_IO, e->thread_count,
                            rm_model_stage_bytes(&e->model), err));

@@ -9,9 +9,7 @@ static const uint32_t chunks[] = {512, 256, 128, 64, 32, 16};
 
 enum {
     CHUNK_COUNT = sizeof chunks / sizeof *chunks,
-    ANSWER_DEFAULT = 256, /* tokens that a prompt's cost is weighed against */
-    /* The resident size of the program differs by this much from run to run. */
-    MINIMUM_MARGIN_BYTES = 896 << 10,
+    ANSWER_DEFAULT = 256,      /* tokens that a prompt's cost is weighed against */
     RAW_BYTES = 8 << 20,       /* of weights in flight: keeps a disk busy while a layer computes */
     RAW_BYTES_TIGHT = 4 << 20, /* with less it waits for us (docs/speed.md) */
     TILE_BYTES = 4 << 20,      /* of a streamed output matrix */
@@ -31,8 +29,9 @@ typedef struct candidate {
 typedef struct planner {
     remat_engine *engine;
     const remat_limits *limits;
-    const rm_rates *rates;
+    const rm_rate_table *rates;
     rm_disk disk;
+    bool follows;
     uint64_t base_bytes;   /* program, and what is carved already */
     uint32_t keep_columns; /* that have room in the pool in any case */
     rm_setup common;       /* what all setups share */
@@ -81,6 +80,7 @@ rm_cache_shape rm_setup_cache(const rm_setup *setup, const rm_model *m) {
     return (rm_cache_shape){.layer_count = s->layer_count,
                             .kv_head_count = s->kv_head_count,
                             .head_dim = s->head_dim_padded,
+                            .latent_dim = s->latent_dim,
                             .format = setup->kv == REMAT_KV_F32 ? RM_KV_F32 : RM_KV_F16,
                             .sequence_count = setup->sequence_count,
                             .column_count = setup->column_count,
@@ -106,12 +106,21 @@ uint64_t rm_setup_kept(uint64_t *block_bytes, const rm_setup *s, const rm_model 
     return inputs ? rm_cache_entries(&cache) : (uint64_t)s->sequence_count * s->column_count;
 }
 
+int rm_plan_measure(uint64_t *out, rm_ledger *l, remat_engine *e, const rm_setup *s,
+                    remat_error *err) {
+    rm_ledger_measure(l);
+    RM_TRY(rm_engine_layout(e, l, s, err));
+    *out = l->carved + e->ledger.carved;
+    for (int i = 0; i < RM_ACCOUNT_COUNT; i++)
+        l->owned[i] += e->ledger.owned[i];
+    return REMAT_OK;
+}
+
 /* What a setup takes in all; *l is left with its accounts. */
 static int measure(uint64_t *out, rm_ledger *l, const planner *p, const rm_setup *setup,
                    remat_error *err) {
-    rm_ledger_measure(l);
-    RM_TRY(rm_engine_layout(p->engine, l, setup, err));
-    *out = p->base_bytes + l->carved;
+    RM_TRY(rm_plan_measure(out, l, p->engine, setup, err));
+    *out += p->base_bytes - p->engine->ledger.carved;
     return REMAT_OK;
 }
 
@@ -244,7 +253,7 @@ static int common_setup(planner *p, remat_error *err) {
     s->text_bytes = l->text_bytes;
     s->spill_bytes = l->spill_bytes;
     s->spill_reserved = p->disk == RM_DISK_WHOLE;
-    s->elastic = p->engine->allowance.follows;
+    s->elastic = p->follows;
     if (s->context_count > RM_CONTEXT_MAX || l->sequence_count == 0 ||
         l->sequence_count > RM_SEQUENCES_MAX || l->chunk_rows > RM_CHUNK_ROWS_MAX ||
         l->logits_rows == 0 || l->logits_rows > RM_GROUP) {
@@ -366,7 +375,7 @@ static int try_setup(rm_planned *out, choice *best, const planner *p, const rm_s
     out->prefill_s = cost.prefill_s;
     out->token_s = cost.token_s;
     for (int i = 0; i < RM_ACCOUNT_COUNT; i++)
-        out->account_bytes[i] = l.owned[i] + p->engine->ledger.owned[i];
+        out->account_bytes[i] = l.owned[i];
     return REMAT_OK;
 }
 
@@ -438,13 +447,14 @@ static int choose(rm_planned *out, planner *p, uint64_t budget, remat_error *err
     return REMAT_OK;
 }
 
-int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
-            const rm_rates *rates, uint64_t budget, uint64_t program_bytes, remat_error *err) {
+int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const rm_means *means,
+            remat_error *err) {
     planner p = {.engine = e,
                  .limits = limits,
-                 .rates = rates,
-                 .disk = disk,
-                 .base_bytes = program_bytes + e->ledger.carved};
+                 .rates = means->rates,
+                 .disk = means->disk,
+                 .follows = means->follows,
+                 .base_bytes = means->program_bytes + e->ledger.carved};
     rm_ledger l;
     memset(out, 0, sizeof *out);
     RM_TRY(common_setup(&p, err));
@@ -465,13 +475,13 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_dis
         all.page_count = (uint32_t)pages(&p, resident_columns(&p.common), some.chunk, false);
     }
     RM_TRY(measure(&out->full_bytes, &l, &p, &all, err));
-    RM_TRY(choose(out, &p, budget, err));
+    RM_TRY(choose(out, &p, means->budget_bytes, err));
     if (out->minimum_bytes == UINT64_MAX) {
         return rm_fail(err, REMAT_E_USAGE,
                        "limits: no way does all that is asked for: inputs need chunks of 64 rows, "
                        "checkpoints two layers, the spill file a directory");
     }
-    out->minimum_bytes += MINIMUM_MARGIN_BYTES;
-    if (out->total_bytes > 0) out->account_bytes[RM_ACCOUNT_PROGRAM] = program_bytes;
+    out->minimum_bytes += RM_PLAN_MARGIN_BYTES;
+    if (out->total_bytes > 0) out->account_bytes[RM_ACCOUNT_PROGRAM] = means->program_bytes;
     return REMAT_OK;
 }

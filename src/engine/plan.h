@@ -43,6 +43,11 @@ typedef struct rm_setup {
     uint64_t text_bytes, spill_bytes;
 } rm_setup;
 
+/* Rates by format of weights; what does not depend on it is the same in all. */
+typedef struct rm_rate_table {
+    rm_rates of[RM_FORMAT_COUNT];
+} rm_rate_table;
+
 /* What the spill directory is good for. */
 typedef enum rm_disk {
     RM_DISK_NONE,
@@ -50,20 +55,35 @@ typedef enum rm_disk {
     RM_DISK_WHOLE, /* all that can be spilled has its place reserved */
 } rm_disk;
 
+/* The resident size of the program differs by this much from run to run. */
+enum { RM_PLAN_MARGIN_BYTES = 896 << 10 };
+
 typedef struct rm_planned {
     rm_setup setup;
     uint64_t minimum_bytes; /* with a margin: another process may be a little larger */
-    uint64_t full_bytes;
+    uint64_t full_bytes;    /* without one */
     /* Of setup; 0 when the budget is too small. What is carved for hard times only is left out. */
     uint64_t total_bytes;
     uint64_t account_bytes[REMAT_ACCOUNTS];
     double prefill_s, token_s; /* estimates with setup */
 } rm_planned;
 
+/* What there is to plan with. */
+typedef struct rm_means {
+    rm_disk disk;
+    const rm_rate_table *rates;
+    uint64_t budget_bytes, program_bytes;
+    bool follows; /* memory may have to be given back later */
+} rm_means;
+
 /* Chooses a setup for the budget. Errors: REMAT_E_USAGE (a limit out of range). A budget that is
  * too small is no error here: total_bytes is 0 and minimum_bytes says what would do. */
-int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
-            const rm_rates *rates, uint64_t budget, uint64_t program_bytes, remat_error *err);
+int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const rm_means *means,
+            remat_error *err);
+
+/* What a setup takes by account, what is carved already included. */
+int rm_plan_measure(uint64_t *out, rm_ledger *l, remat_engine *e, const rm_setup *s,
+                    remat_error *err);
 
 /* The unit of weights that is made resident as number `index` (0: the first): layers spread over
  * the whole model, so that streamed ones are read while resident ones compute; the output; and an
@@ -95,9 +115,13 @@ typedef struct rm_cost {
 
 /* Seconds with a setup: what arithmetic, memory and disk take, of which what runs side by side
  * counts once. */
-rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rates *r);
+rm_cost rm_cost_of(const rm_setup *s, const rm_model *m, const rm_rate_table *rates);
+
+/* The formats that a model has much of, those with most bytes first; returns how many. */
+enum { RM_MAIN_FORMATS = 4 };
+uint32_t rm_main_formats(rm_format out[RM_MAIN_FORMATS], const rm_model *m);
 
 /* Rates of a middling machine, where none could be measured. */
-rm_rates rm_rates_guess(void);
+rm_rate_table rm_rates_guess(void);
 
 #endif /* RM_ENGINE_PLAN_H */

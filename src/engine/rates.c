@@ -20,7 +20,6 @@
 
 #define RATE_S 0.030
 #define PASS_S 0.002
-#define FORMAT RM_Q4_K
 
 enum {
     BYTES = 8 << 20,
@@ -51,6 +50,7 @@ typedef void item_fn(const loop *l, const lane *own, uint32_t item);
 struct loop {
     const rm_kernels *kernels;
     rm_threads *threads;
+    rm_format format;
     item_fn *item;
     uint32_t items, processors; /* processors: that the threads can have at once */
     double unit;                /* what an item counts */
@@ -96,11 +96,12 @@ static uint32_t processors(uint32_t threads) {
 }
 
 /* Divides the memory: every thread gets scratch and results, the rest is shared. */
-static loop divide(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory,
-                   size_t scratch_bytes, size_t result_bytes) {
-    const uint32_t count = rm_threads_count(threads);
-    loop l = {.kernels = kernels,
-              .threads = threads,
+static loop divide(const rm_rates_job *job, size_t scratch_bytes, size_t result_bytes) {
+    uint8_t *memory = (uint8_t *)job->memory + (-(uintptr_t)job->memory & (PAGE - 1));
+    const uint32_t count = rm_threads_count(job->threads);
+    loop l = {.kernels = job->kernels,
+              .threads = job->threads,
+              .format = job->format,
               .processors = processors(count),
               .lanes = (lane *)(void *)memory};
     uint8_t *at = memory + (size_t)count * LINE;
@@ -193,19 +194,16 @@ static double run_loop(loop *l) {
 /* --- weights --------------------------------------------------------------------------------- */
 
 /* Any weights: a product takes the same time for all that are finite. */
-static void make_raw(uint8_t *raw) {
-    const rm_format_info *info = &rm_formats[FORMAT];
-    const size_t bytes = RM_LANES * rm_gguf_row_bytes(FORMAT, K);
-    const uint16_t scales[2] = {rm_f16_from_f32(0.01f), rm_f16_from_f32(0.02f)};
+static void make_raw(uint8_t *raw, rm_format f) {
+    const size_t bytes = RM_LANES * rm_gguf_row_bytes(f, K);
     for (size_t i = 0; i < bytes; i++)
-        raw[i] = (uint8_t)(i * 37 + i / 251);
-    for (size_t i = 0; i < bytes; i += info->gguf_bytes)
-        memcpy(raw + i, scales, sizeof scales); /* d and dmin come first */
+        raw[i] =
+            (uint8_t)(0x2c + (i * 37 + i / 251) % 16); /* a small number in every float format */
 }
 
 /* Rows of activations, from a pattern. */
 static void make_rows(loop *l, uint32_t rows, float *space) {
-    const rm_act_kind kind = rm_formats[FORMAT].act;
+    const rm_act_kind kind = rm_formats[l->format].act;
     l->x = rm_acts_view(share(l, rm_acts_bytes(kind, rows, K)), kind, rows, K);
     for (uint32_t k = 0; k < K; k++)
         space[k] = (float)((int)(k * 29 % 255) - 127) * 0.01f;
@@ -215,36 +213,35 @@ static void make_rows(loop *l, uint32_t rows, float *space) {
 
 static void product_item(const loop *l, const lane *own, uint32_t item) {
     const rm_out y = {.at = own->results, .row_count = l->x.row_count, .strips = 1};
-    l->kernels->matmul[FORMAT](&y, 0, l->strips + item * l->strip_bytes, &l->x, own->scratch);
+    l->kernels->matmul[l->format](&y, 0, l->strips + item * l->strip_bytes, &l->x, own->scratch);
 }
 
 /* Products of so many rows with all strips that there is room for. */
-static loop make_products(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory,
-                          uint32_t rows) {
+static loop make_products(const rm_rates_job *job, uint32_t rows) {
     const size_t result_bytes = (size_t)rows * RM_LANES * sizeof(float);
-    loop l = divide(kernels, threads, memory, RM_MATMUL_SCRATCH, result_bytes);
+    loop l = divide(job, RM_MATMUL_SCRATCH, result_bytes);
     l.item = product_item;
-    l.strip_bytes = rm_strip_bytes(FORMAT, K);
-    uint8_t *raw = share(&l, RM_LANES * rm_gguf_row_bytes(FORMAT, K));
-    make_rows(&l, rows, (float *)(void *)raw);
-    make_raw(raw);
+    l.strip_bytes = rm_strip_bytes(l.format, K);
+    make_rows(&l, rows, share(&l, K * sizeof(float)));
+    uint8_t *raw = share(&l, RM_LANES * rm_gguf_row_bytes(l.format, K));
+    make_raw(raw, l.format);
     l.items = (uint32_t)(l.shared_bytes / l.strip_bytes);
     RM_ASSERT(l.items > 0);
     l.strips = share(&l, l.items * l.strip_bytes);
-    (void)rm_pack_strip(l.strips, FORMAT, raw, RM_LANES, K);
+    (void)rm_pack_strip(l.strips, l.format, raw, RM_LANES, K);
     for (uint32_t i = 1; i < l.items; i++)
         memcpy(l.strips + i * l.strip_bytes, l.strips, l.strip_bytes);
     return l;
 }
 
-static double products_rate(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory) {
-    loop l = make_products(kernels, threads, memory, ROWS);
+static double products_rate(const rm_rates_job *job) {
+    loop l = make_products(job, ROWS);
     l.unit = (double)ROWS * RM_LANES * K;
     return run_loop(&l);
 }
 
-static double weights_rate(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory) {
-    loop l = make_products(kernels, threads, memory, 1);
+static double weights_rate(const rm_rates_job *job) {
+    loop l = make_products(job, 1);
     l.unit = (double)l.strip_bytes;
     l.flush = l.strips;
     l.flush_bytes = l.items * l.strip_bytes;
@@ -253,22 +250,22 @@ static double weights_rate(const rm_kernels *kernels, rm_threads *threads, uint8
 
 static void pack_item(const loop *l, const lane *own, uint32_t item) {
     (void)own;
-    const size_t raw_bytes = RM_LANES * rm_gguf_row_bytes(FORMAT, K);
-    (void)rm_pack_strip(l->strips + item * l->strip_bytes, FORMAT, l->raw + item * raw_bytes,
+    const size_t raw_bytes = RM_LANES * rm_gguf_row_bytes(l->format, K);
+    (void)rm_pack_strip(l->strips + item * l->strip_bytes, l->format, l->raw + item * raw_bytes,
                         RM_LANES, K);
 }
 
-static double pack_rate(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory) {
-    const size_t raw_bytes = RM_LANES * rm_gguf_row_bytes(FORMAT, K);
-    loop l = divide(kernels, threads, memory, 0, 0);
+static double pack_rate(const rm_rates_job *job) {
+    const size_t raw_bytes = RM_LANES * rm_gguf_row_bytes(job->format, K);
+    loop l = divide(job, 0, 0);
     l.item = pack_item;
     l.unit = (double)raw_bytes;
-    l.strip_bytes = rm_strip_bytes(FORMAT, K);
+    l.strip_bytes = rm_strip_bytes(l.format, K);
     l.items = (uint32_t)(l.shared_bytes / (l.strip_bytes + raw_bytes + 2 * LINE));
     l.strips = share(&l, l.items * l.strip_bytes);
     l.raw = share(&l, l.items * raw_bytes);
     for (uint32_t i = 0; i < l.items; i++)
-        make_raw(l.raw + i * raw_bytes);
+        make_raw(l.raw + i * raw_bytes, l.format);
     l.flush = l.strips; /* both: they lie side by side */
     l.flush_bytes = l.items * (l.strip_bytes + raw_bytes);
     return run_loop(&l);
@@ -293,10 +290,8 @@ static void attention_item(const loop *l, const lane *own, uint32_t item) {
 }
 
 /* Attention of so many queries over all pages that there is room for, some pages an item. */
-static loop make_attention(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory,
-                           uint32_t query_count, uint32_t item_pages) {
-    loop l = divide(kernels, threads, memory, rm_attn_scratch_bytes(DIM),
-                    (size_t)query_count * STATE * sizeof(float));
+static loop make_attention(const rm_rates_job *job, uint32_t query_count, uint32_t item_pages) {
+    loop l = divide(job, rm_attn_scratch_bytes(DIM), (size_t)query_count * STATE * sizeof(float));
     l.item = attention_item;
     l.query_count = query_count;
     l.item_pages = item_pages;
@@ -322,37 +317,35 @@ static loop make_attention(const rm_kernels *kernels, rm_threads *threads, uint8
     return l;
 }
 
-static double attention_rate(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory) {
+static double attention_rate(const rm_rates_job *job) {
     /* Scratch and states of all threads take at most three quarters. */
     uint32_t queries = TILE_QUERIES;
     const size_t scratch = rm_attn_scratch_bytes(DIM), most = BYTES / 4 * 3;
-    while (rm_threads_count(threads) * (scratch + queries * STATE * sizeof(float)) > most)
+    while (rm_threads_count(job->threads) * (scratch + queries * STATE * sizeof(float)) > most)
         queries /= 2;
-    loop l = make_attention(kernels, threads, memory, queries, TILE_PAGES);
+    loop l = make_attention(job, queries, TILE_PAGES);
     l.unit = 2.0 * queries * TILE_PAGES * RM_PAGE_TOKENS * DIM; /* scores, then values */
     return run_loop(&l);
 }
 
-static double pages_rate(const rm_kernels *kernels, rm_threads *threads, uint8_t *memory) {
-    loop l = make_attention(kernels, threads, memory, ONE_ROW_QUERIES, ONE_ROW_PAGES);
+static double pages_rate(const rm_rates_job *job) {
+    loop l = make_attention(job, ONE_ROW_QUERIES, ONE_ROW_PAGES);
     l.unit = (double)ONE_ROW_PAGES * (double)l.page_bytes;
     l.flush = l.pages;
     l.flush_bytes = l.page_count * l.page_bytes;
     return run_loop(&l);
 }
 
-int rm_rates_measure(rm_rates *out, const rm_kernels *kernels, rm_threads *threads, void *memory,
-                     int model_fd, const char *spill_dir) {
-    uint8_t *at = memory;
-    at += (PAGE - ((uintptr_t)at & (PAGE - 1))) & (PAGE - 1);
-    *out = (rm_rates){
-        .products_s = products_rate(kernels, threads, at),
-        .weights_s = weights_rate(kernels, threads, at),
-        .attention_s = attention_rate(kernels, threads, at),
-        .pages_s = pages_rate(kernels, threads, at),
-        .pack_s = pack_rate(kernels, threads, at),
-    };
-    rm_rates_measure_disks(out, at, model_fd, spill_dir);
+int rm_rates_measure(rm_rates *out, const rm_rates_job *job) {
+    uint8_t *at = job->memory;
+    at += -(uintptr_t)at & (PAGE - 1);
+    *out = job->known != NULL
+               ? *job->known
+               : (rm_rates){.attention_s = attention_rate(job), .pages_s = pages_rate(job)};
+    out->products_s = products_rate(job);
+    out->weights_s = weights_rate(job);
+    out->pack_s = pack_rate(job);
+    if (job->known == NULL) rm_rates_measure_disks(out, at, job->model_fd, job->spill_dir);
     const double arithmetic[] = {out->products_s, out->weights_s, out->attention_s, out->pages_s,
                                  out->pack_s};
     for (size_t i = 0; i < sizeof arithmetic / sizeof *arithmetic; i++)

@@ -2,7 +2,7 @@
  * rates.h: what this machine does in a second: the numbers behind the planner's cost model.
  * Part: engine.
  *
- * Measured once, in a third of a second, and kept in the user's cache folder for 30 days. They are
+ * Measured once, in half a second, and kept in the user's cache folder for 30 days. They are
  * estimates for choosing among ways to the same answer: no result ever depends on them.
  */
 #ifndef RM_ENGINE_RATES_H
@@ -12,8 +12,8 @@
 #include "kernels/kernels.h"
 
 /*
- * Weights are taken as q4_k, 2048 wide: other formats differ (q8_0 packs faster and goes through
- * twice the bytes for a weight, q6_k has more work a byte), by less than a factor of two.
+ * Weights are 2048 wide, in each format that a model has much of: formats differ by a factor of two
+ * in products of many rows, and more with tiles.
  * Attention is taken as heads of 128 channels in f16 pages, 4 query heads for a KV head. Rates of
  * bytes are from memory: lines are flushed from the caches before each pass where the processor
  * lets us (x86); elsewhere, from the level of cache that holds rm_rates_bytes(). A model or a
@@ -34,12 +34,21 @@ typedef struct rm_rates {
 /* Memory that measuring borrows, 64-byte aligned, whatever it holds: 8 MiB. */
 uint64_t rm_rates_bytes(void);
 
+typedef struct rm_rates_job {
+    const rm_kernels *kernels;
+    rm_threads *threads;
+    void *memory;          /* rm_rates_bytes() */
+    rm_format format;      /* of the weights */
+    const rm_rates *known; /* of another format: only what depends on it is measured; or NULL */
+    int model_fd;          /* or -1 */
+    const char *spill_dir; /* an existing directory, or NULL */
+} rm_rates_job;
+
 /* Measures. Each rate has about 30 ms, a slow disk or kernel set as long as one of its transfers
- * or items takes; the file in spill_dir (an existing directory, or NULL) has at most 32 MiB and no
- * name. A file or directory that does not work leaves its rates 0.
+ * or items takes; the file in spill_dir has at most 32 MiB and no name. A file or directory that
+ * does not work leaves its rates 0.
  * Errors: REMAT_E_FAILED, without a message, when the clocks do not move; *out is undefined. */
-int rm_rates_measure(rm_rates *out, const rm_kernels *kernels, rm_threads *threads, void *memory,
-                     int model_fd, const char *spill_dir);
+int rm_rates_measure(rm_rates *out, const rm_rates_job *job);
 
 /* The rates of disks alone: a part of rm_rates_measure(). memory is 4096-byte aligned and has
  * RM_RATES_DISK_BYTES. */
@@ -55,10 +64,9 @@ void rm_rates_measure_disks(rm_rates *out, void *memory, int model_fd, const cha
 
 enum { RM_RATES_KEY_MAX = 256 };
 
-/* What the rates depend on: processor, kernel set, threads, the devices of the model file and of
- * the spill directory, and the version of all this. One line of printable ASCII. */
-void rm_rates_key(char out[RM_RATES_KEY_MAX], const rm_kernels *kernels, uint32_t thread_count,
-                  int model_fd, const char *spill_dir);
+/* What the rates depend on: processor, kernel set, threads, format, the devices of the model file
+ * and of the spill directory, and the version of all this. One line of printable ASCII. */
+void rm_rates_key(char out[RM_RATES_KEY_MAX], const rm_rates_job *job);
 
 /* Reads a line (without its end); *key points into it. False for anything else than a line as
  * above, and for rates of arithmetic that are 0 or any that is above 10^15. */
@@ -74,7 +82,6 @@ void rm_rates_save(const rm_rates *r, const char *path, const char *key);
 
 /* The usual way: from the file in the user's cache folder, else measured, and kept there. Rates of
  * a spill directory that should work and did not are not kept. *measured may be NULL. */
-int rm_rates_get(rm_rates *out, bool *measured, const rm_kernels *kernels, rm_threads *threads,
-                 void *memory, int model_fd, const char *spill_dir);
+int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job);
 
 #endif /* RM_ENGINE_RATES_H */

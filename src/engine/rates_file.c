@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 1, /* of the file and of what is measured: a change makes all keys new */
+    VERSION = 2, /* of the file and of what is measured: a change makes all keys new */
     LINES = 64,
     RATES = 8,
     LINE_BYTES = 512,
@@ -228,15 +228,15 @@ static void device_of(char out[24], bool known, const struct stat *st) {
         snprintf(out, 24, "-");
 }
 
-void rm_rates_key(char out[RM_RATES_KEY_MAX], const rm_kernels *kernels, uint32_t thread_count,
-                  int model_fd, const char *spill_dir) {
+void rm_rates_key(char out[RM_RATES_KEY_MAX], const rm_rates_job *job) {
     char name[96], model[24], spill[24];
     struct stat st = {0};
     (void)rm_machine_cpu_name(name, sizeof name);
-    device_of(model, fstat(model_fd, &st) == 0, &st);
-    device_of(spill, usable(spill_dir) && stat(spill_dir, &st) == 0, &st);
-    snprintf(out, RM_RATES_KEY_MAX, "%d %.16s threads %u model %s spill %s cpu %s", VERSION,
-             kernels->name, thread_count, model, spill, name);
+    device_of(model, fstat(job->model_fd, &st) == 0, &st);
+    device_of(spill, usable(job->spill_dir) && stat(job->spill_dir, &st) == 0, &st);
+    snprintf(out, RM_RATES_KEY_MAX, "%d %.16s threads %u %s model %s spill %s cpu %s", VERSION,
+             job->kernels->name, rm_threads_count(job->threads), rm_formats[job->format].name,
+             model, spill, name);
 }
 
 static double larger(double a, double b) {
@@ -245,13 +245,14 @@ static double larger(double a, double b) {
 
 /* A disk that seemed slow may have been at work for others: it is looked at again, and the best
  * that it ever did counts. False: it is the same. */
-static bool look_again(rm_rates *r, void *memory, int model_fd, const char *spill_dir) {
+static bool look_again(rm_rates *r, const rm_rates_job *job) {
     static const double slow = 4e8; /* bytes a second */
-    const bool slow_write = spill_dir != NULL && r->disk_write_s < slow;
+    const bool slow_write = job->spill_dir != NULL && r->disk_write_s < slow;
+    if (job->known != NULL) return false; /* looked at with the first format */
     if (r->disk_read_s >= slow && r->spill_read_s >= slow && !slow_write) return false;
     rm_rates now = {0};
-    uint8_t *aligned = (uint8_t *)memory + (-(uintptr_t)memory & 4095);
-    rm_rates_measure_disks(&now, aligned, model_fd, spill_dir);
+    uint8_t *aligned = (uint8_t *)job->memory + (-(uintptr_t)job->memory & 4095);
+    rm_rates_measure_disks(&now, aligned, job->model_fd, job->spill_dir);
     if (now.disk_read_s <= r->disk_read_s && now.spill_read_s <= r->spill_read_s &&
         now.disk_write_s <= r->disk_write_s)
         return false;
@@ -261,21 +262,20 @@ static bool look_again(rm_rates *r, void *memory, int model_fd, const char *spil
     return true;
 }
 
-int rm_rates_get(rm_rates *out, bool *measured, const rm_kernels *kernels, rm_threads *threads,
-                 void *memory, int model_fd, const char *spill_dir) {
+int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job) {
     char path[PATH_MAX], key[RM_RATES_KEY_MAX];
-    rm_rates_key(key, kernels, rm_threads_count(threads), model_fd, spill_dir);
+    rm_rates_key(key, job);
     bool keeps = rm_dirs_cache(path, sizeof path - sizeof "/rates");
     const size_t folder = keeps ? strlen(path) : 0;
     if (keeps) memcpy(path + folder, "/rates", sizeof "/rates");
     if (measured != NULL) *measured = false;
     if (keeps && rm_rates_load(out, path, key)) {
-        if (look_again(out, memory, model_fd, spill_dir)) rm_rates_save(out, path, key);
+        if (look_again(out, job)) rm_rates_save(out, path, key);
         return REMAT_OK;
     }
     if (measured != NULL) *measured = true;
-    RM_TRY(rm_rates_measure(out, kernels, threads, memory, model_fd, spill_dir));
-    if (!keeps || (usable(spill_dir) && out->disk_write_s <= 0)) return REMAT_OK;
+    RM_TRY(rm_rates_measure(out, job));
+    if (!keeps || (usable(job->spill_dir) && out->disk_write_s <= 0)) return REMAT_OK;
     path[folder] = '\0';
     if (!rm_dirs_make(path)) return REMAT_OK;
     path[folder] = '/';

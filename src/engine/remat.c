@@ -18,11 +18,6 @@ enum {
      * (without them there is no telling what would be enough). */
     BOOT_BYTES = 24 * MIB,
     OPEN_ROOM_BYTES = MIB,
-    /* What the process will still touch after the measurement at start: code not yet run, the
-     * command's output, stacks. Measured: under 0.5 MiB, and 40 KiB a thread. */
-    GROWTH_BYTES = 768 << 10,
-    GROWTH_THREAD_BYTES = 64 << 10,
-    NOISE_BYTES = 256 << 10, /* differences between two measurements that mean nothing */
 };
 
 /* Half of the addresses that x86-64 gives. */
@@ -41,18 +36,6 @@ remat_limits remat_limits_default(void) {
                           .logits_rows = 1,
                           .resident_count = REMAT_ALL,
                           .drop_count = REMAT_ALL};
-}
-
-/* What the process takes beside the arena, now and later. Never less than before the arena was.
- * Measured once, so that a plan and the start after it agree, unless the caller has grown since. */
-static uint64_t program_bytes(remat_engine *e) {
-    const uint64_t now = rm_machine_resident_bytes(), ours = e->ledger.carved;
-    uint64_t program = now > ours ? now - ours : 0;
-    const uint64_t least = e->open_resident_bytes + e->claimed_bytes;
-    if (program < least) program = least;
-    if (e->program_bytes == 0 || program > e->program_bytes + NOISE_BYTES)
-        e->program_bytes = program;
-    return e->program_bytes + GROWTH_BYTES + (uint64_t)e->thread_count * GROWTH_THREAD_BYTES;
 }
 
 static int open_file(remat_engine *e, const char *path, remat_error *err) {
@@ -75,6 +58,19 @@ static int open_file(remat_engine *e, const char *path, remat_error *err) {
     return rm_tokenizer_load(e->tokenizer, &e->gguf, err);
 }
 
+/* A described model: all that a file would bring but its weights and its texts. */
+static int open_numbers(remat_engine *e, const remat_shape *shape, remat_error *err) {
+    enum { TEXT_BYTES = 52 }; /* of a tokenizer, an entry of the vocabulary: 51 to 53 in three */
+    uint8_t *text;
+    snprintf(e->path, sizeof e->path, "described");
+    e->file.path = e->path;
+    e->gguf.file = &e->file;
+    RM_TRY(rm_model_from_shape(&e->model, &e->ledger, shape, &e->parameter_count, err));
+    RM_TRY(
+        rm_ledger_carve(&e->units, &e->ledger, RM_ACCOUNT_TEXT, rm_unit_count(&e->model), 1, err));
+    return rm_ledger_carve(&text, &e->ledger, RM_ACCOUNT_TEXT, shape->vocabulary, TEXT_BYTES, err);
+}
+
 static int choose_kernels(remat_engine *e, remat_error *err) {
     const char *name = e->options.kernels != NULL ? e->options.kernels : getenv("REMAT_KERNELS");
     e->kernels =
@@ -86,7 +82,9 @@ static int choose_kernels(remat_engine *e, remat_error *err) {
                    name);
 }
 
-int remat_open(remat_engine **out, const char *path, const remat_options *opt, remat_error *err) {
+/* Of path, or of shape. */
+static int open_either(remat_engine **out, const char *path, const remat_shape *shape,
+                       const remat_options *opt, remat_error *err) {
     rm_ledger ledger = {0};
     remat_engine *e = NULL;
     const uint64_t resident = rm_machine_resident_bytes();
@@ -114,7 +112,8 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
     e->thread_count = opt->thread_count > 0 ? opt->thread_count
                                             : (cores < RM_THREADS_MAX ? cores : RM_THREADS_MAX);
     status = choose_kernels(e, err);
-    if (status == REMAT_OK) status = open_file(e, path, err);
+    if (status == REMAT_OK)
+        status = shape != NULL ? open_numbers(e, shape, err) : open_file(e, path, err);
     if (status != REMAT_OK) {
         remat_close(&e);
         return status;
@@ -126,6 +125,15 @@ int remat_open(remat_engine **out, const char *path, const remat_options *opt, r
     if (e->ledger.budget > e->ledger.reserved) e->ledger.budget = e->ledger.reserved;
     *out = e;
     return REMAT_OK;
+}
+
+int remat_open(remat_engine **out, const char *path, const remat_options *opt, remat_error *err) {
+    return open_either(out, path, NULL, opt, err);
+}
+
+int remat_open_shape(remat_engine **out, const remat_shape *shape, const remat_options *opt,
+                     remat_error *err) {
+    return open_either(out, NULL, shape, opt, err);
 }
 
 void remat_close(remat_engine **engine) {
@@ -158,14 +166,14 @@ int remat_claim(remat_engine *e, int64_t bytes, remat_error *err) {
 }
 
 int remat_check_open(const remat_engine *e, remat_error *err) {
-    const uint64_t now = rm_machine_resident_bytes(), all = now + GROWTH_BYTES;
+    const uint64_t now = rm_machine_resident_bytes(), all = now + RM_GROWTH_BYTES;
     if (all <= e->options.memory_bytes) return REMAT_OK;
-    if (err != NULL) err->minimum_bytes = all + NOISE_BYTES;
+    if (err != NULL) err->minimum_bytes = all + RM_NOISE_BYTES;
     return rm_fail(err, REMAT_E_BUDGET,
                    "budget: %.1f MiB are too little to open this model; the "
                    "smallest that works is %.1f MiB",
                    (double)e->options.memory_bytes / MIB,
-                   (double)(all + NOISE_BYTES + MIB / 10) / MIB);
+                   (double)(all + RM_NOISE_BYTES + MIB / 10) / MIB);
 }
 
 void remat_cancel(remat_engine *e) {
@@ -207,95 +215,14 @@ static int load(remat_engine *e, remat_error *err) {
 
 /* --- the spill directory and the machine's rates ---------------------------------------------- */
 
-static void warn(const remat_engine *e, const char *message) {
+void rm_engine_warn(const remat_engine *e, const char *message) {
     if (e->options.warning != NULL) e->options.warning(e->options.warning_user, message);
 }
 
 void rm_engine_warn_spill(remat_engine *e) {
     if (e->spill_warned || e->spill.trouble[0] == '\0') return;
     e->spill_warned = true;
-    warn(e, e->spill.trouble);
-}
-
-/* limits.spill_dir, or the user's cache directory. "" when there is none. */
-static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_error *err) {
-    e->spill_dir[0] = '\0';
-    e->spill_dir_make = limits->spill_dir == NULL;
-    if (limits->no_spill && limits->cold == REMAT_COLD_SPILL)
-        return rm_fail(err, REMAT_E_USAGE, "limits: nothing can be spilled without a disk");
-    if (limits->no_spill) return REMAT_OK;
-    if (limits->spill_dir == NULL) {
-        if (!rm_dirs_cache(e->spill_dir, sizeof e->spill_dir)) e->spill_dir[0] = '\0';
-        return REMAT_OK;
-    }
-    if (strlen(limits->spill_dir) >= sizeof e->spill_dir)
-        return rm_fail(err, REMAT_E_USAGE, "%s: the path of the spill directory is too long",
-                       rm_path_tail(limits->spill_dir));
-    snprintf(e->spill_dir, sizeof e->spill_dir, "%s", limits->spill_dir);
-    return REMAT_OK;
-}
-
-/* What is known of the machine without measuring; or measured now, in memory that is free yet. */
-static rm_rates rates_of(remat_engine *e) {
-    rm_rates rates = rm_rates_guess();
-    uint8_t *memory;
-    rm_threads *threads = NULL;
-    const uint64_t thread_bytes = (rm_threads_bytes(e->thread_count) + 63) / 64 * 64;
-    const char *dir = e->spill_dir[0] != '\0' ? e->spill_dir : NULL;
-    const char *test = getenv("REMAT_RATES"); /* tests choose without a clock */
-    if (test != NULL && strcmp(test, "guess") == 0) return rates;
-    const uint64_t bytes = thread_bytes + rm_rates_bytes();
-    if (rm_machine_resident_bytes() + bytes + GROWTH_BYTES > e->options.memory_bytes) return rates;
-    if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return rates;
-    memset(memory, 0, thread_bytes);
-    if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
-    if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
-        rm_rates measured;
-        if (rm_rates_get(&measured, NULL, e->kernels, threads, memory + thread_bytes, e->file.fd,
-                         dir) == REMAT_OK)
-            rates = measured;
-        rm_threads_stop(&threads);
-    }
-    rm_ledger_return(&e->ledger);
-    return rates;
-}
-
-static int plan_with(rm_planned *out, remat_engine *e, const remat_limits *limits, rm_disk disk,
-                     const rm_rates *rates, remat_error *err) {
-    return rm_plan(out, e, limits, disk, rates, e->options.memory_bytes, program_bytes(e), err);
-}
-
-/* Plans with the disk that there is. `start`: the file is going to be made, so look closely. */
-static int plan_for(rm_planned *out, remat_engine *e, const remat_limits *limits, bool start,
-                    remat_error *err) {
-    if (e->started || e->options.index_only)
-        return rm_fail(err, REMAT_E_USAGE, "start: the engine is started already, or index_only");
-    RM_TRY(choose_spill_dir(e, limits, err));
-    rm_disk disk = e->spill_dir[0] != '\0' ? RM_DISK_WHOLE : RM_DISK_NONE;
-    rm_rates rates = rm_rates_guess();
-    remat_limits rest = *limits;
-    if (disk == RM_DISK_NONE && rest.cold == REMAT_COLD_SPILL) {
-        rest.cold = REMAT_COLD_DROP;
-        if (start)
-            warn(e, "spill: there is no directory to spill to; what does not fit is computed "
-                    "again; name one");
-    }
-    RM_TRY(plan_with(out, e, &rest, disk, &rates, err));
-    if (out->total_bytes == 0) return REMAT_OK;
-    const bool whole = out->setup.elastic && rm_setup_whole(&out->setup, &e->model);
-    if (!whole && out->total_bytes != out->full_bytes) { /* There is something to choose. */
-        rates = rates_of(e);
-        RM_TRY(plan_with(out, e, &rest, disk, &rates, err));
-    }
-    if (!start || out->total_bytes == 0 || !rm_setup_spills(&out->setup)) return REMAT_OK;
-    const rm_spill_shape shape = rm_setup_spill(&out->setup, &e->model);
-    remat_error why = {0};
-    const rm_spill_room room = rm_spill_probe(&shape, e->spill_dir, e->spill_dir_make, &why);
-    if (room == RM_SPILL_ROOM_ALL) return REMAT_OK;
-    if (!whole) warn(e, why.message); /* else it is for hard times only */
-    disk = room == RM_SPILL_ROOM_SOME ? RM_DISK_SMALL : RM_DISK_NONE;
-    if (disk == RM_DISK_NONE) rest.cold = REMAT_COLD_DROP;
-    return plan_with(out, e, &rest, disk, &rates, err);
+    rm_engine_warn(e, e->spill.trouble);
 }
 
 /* --- start ------------------------------------------------------------------------------------ */
@@ -363,7 +290,12 @@ int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err) {
 
 int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
     rm_planned plan;
-    RM_TRY(plan_for(&plan, e, limits, true, err));
+    if (e->tokenizer == NULL) {
+        return rm_fail(err, REMAT_E_USAGE,
+                       "start: the engine was opened with index_only, or described");
+    }
+    const rm_want want = {e->options.memory_bytes, e->allowance.follows, .start = true};
+    RM_TRY(rm_engine_plan(&plan, e, limits, &want, err));
     if (plan.total_bytes == 0) {
         if (err != NULL) err->minimum_bytes = plan.minimum_bytes;
         return rm_fail(err, REMAT_E_BUDGET,
@@ -373,49 +305,4 @@ int remat_start(remat_engine *e, const remat_limits *limits, remat_error *err) {
                        (double)(plan.minimum_bytes + MIB / 10) / MIB);
     }
     return rm_engine_start(e, &plan, err);
-}
-
-/* Tokens of all sequences that can stay, when they are full. */
-static uint32_t resident_tokens(const remat_engine *e, const rm_setup *s) {
-    const rm_model *m = &e->model;
-    const uint32_t all = s->column_count;
-    uint32_t hot = s->resident_columns < all ? s->resident_columns : all;
-    const bool spill = s->cold == REMAT_COLD_SPILL;
-    while (hot > 0 && s->sequence_count * rm_policy_pages(m, hot * RM_PAGE_TOKENS) +
-                              rm_policy_passing(m, (uint64_t)s->sequence_count * (all - hot), 1,
-                                                s->sequence_count, spill) >
-                          s->page_count)
-        hot--;
-    const uint64_t tokens = (uint64_t)hot * RM_PAGE_TOKENS;
-    return (uint32_t)(tokens < s->context_count ? tokens : s->context_count);
-}
-
-int remat_plan_make(remat_plan *out, remat_engine *e, const remat_limits *limits,
-                    remat_error *err) {
-    rm_planned plan;
-    RM_TRY(plan_for(&plan, e, limits, false, err));
-    /* The smallest has a margin, which may be more than a short context's cache. */
-    const bool more = plan.full_bytes > plan.minimum_bytes;
-    *out = (remat_plan){.minimum_bytes = plan.minimum_bytes,
-                        .full_bytes = more ? plan.full_bytes : plan.minimum_bytes,
-                        .predicted_peak_bytes = plan.total_bytes,
-                        .chunk_rows = plan.setup.chunk_rows};
-    memcpy(out->account_bytes, plan.account_bytes, sizeof out->account_bytes);
-    if (plan.total_bytes == 0) return REMAT_OK;
-    out->resident_count = resident_tokens(e, &plan.setup);
-    out->cold = plan.setup.cold;
-    out->rows_spilled = plan.setup.row_max == 0;
-    out->prefill_s = plan.prefill_s;
-    out->token_s = plan.token_s;
-    for (uint32_t i = 0; i < rm_unit_count(&e->model); i++) {
-        uint64_t *to =
-            i < plan.setup.unit_count ? &out->resident_weight_bytes : &out->streamed_weight_bytes;
-        *to += rm_unit_bytes(&e->model, rm_plan_unit(&e->model, i));
-    }
-    if (rm_setup_spills(&plan.setup)) {
-        const rm_spill_shape shape = rm_setup_spill(&plan.setup, &e->model);
-        for (int i = 0; i < RM_SPILL_REGIONS; i++)
-            out->spill_file_bytes += rm_spill_stride(shape.slot_bytes[i]) * shape.slot_count[i];
-    }
-    return REMAT_OK;
 }

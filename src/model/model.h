@@ -30,6 +30,9 @@ typedef struct rm_shape {
     rm_rope_style rope_style;
     uint32_t rope_dim;      /* rotated channels of a head, from the first on */
     uint32_t attention_dim; /* scores are divided by its root; head_dim for most */
+    /* Values cached of a token in place of heads (multi-head latent attention, DeepSeek-V2, 2024); 0:
+     * none. Only described models have it. */
+    uint32_t latent_dim;
     double rope_local_base; /* base of RM_ROPE_LOCAL; 0: no layer uses it */
     /* Mixture of experts: each row goes through expert_used of expert_count (0: dense), weighted
      * by a softmax over the chosen. */
@@ -74,6 +77,7 @@ typedef struct rm_layer {
     rm_matrix router;                        /* expert_count x dim, or none */
     rm_matrix gate, up;                      /* feed_forward x dim, of each expert */
     rm_matrix down;                          /* dim x feed_forward */
+    rm_matrix beside; /* of a described model: parameters that none of these has; else none */
 } rm_layer;
 
 /* Angles of a rotary table: position * frequency, cos and sin times scale. */
@@ -114,6 +118,12 @@ int rm_model_describe(rm_model *m, const rm_gguf *g, remat_error *err);
  * another model. */
 int rm_model_bind(rm_model *m, rm_ledger *l, const rm_gguf *g, remat_error *err);
 
+/* A model that there is no file of, from its numbers: rm_model_describe() and rm_model_bind() in one.
+ * It can be laid out, and so be planned for, but not loaded. *parameter_count: what its matrices and
+ * vectors come to. Errors: REMAT_E_USAGE naming the number. */
+int rm_model_from_shape(rm_model *m, rm_ledger *l, const remat_shape *numbers,
+                        uint64_t *parameter_count, remat_error *err);
+
 /* Calls fn for every matrix and vector once, in the order of the arena: exactly one of w and v is
  * given. Absent ones are left out; so is a tied output, which is the embedding. */
 typedef int rm_visit_fn(void *user, rm_matrix *w, rm_vector *v, remat_error *err);
@@ -124,10 +134,10 @@ int rm_model_visit(rm_model *m, rm_visit_fn *fn, void *user, remat_error *err);
  *     0        the embedding, and the output when it is tied
  *     1        the output; nothing when it is tied
  *     2 + 2l   attention of layer l: wq wk wv wo
- *     3 + 2l   feed-forward of layer l: router gate up down
+ *     3 + 2l   feed-forward of layer l: router gate up down, and what is beside
  *
  * Vectors and rotary tables belong to none: they are always resident. */
-enum { RM_UNIT_EMBEDDING, RM_UNIT_OUTPUT, RM_UNIT_LAYERS, RM_UNIT_MATRICES = 4 };
+enum { RM_UNIT_EMBEDDING, RM_UNIT_OUTPUT, RM_UNIT_LAYERS, RM_UNIT_MATRICES = 5 };
 
 uint32_t rm_unit_count(const rm_model *m);
 

@@ -28,6 +28,7 @@ uint32_t rm_unit_matrices(rm_matrix *out[RM_UNIT_MATRICES], rm_model *m, uint32_
         all[1] = attention ? &y->wk : &y->gate;
         all[2] = attention ? &y->wv : &y->up;
         all[3] = attention ? &y->wo : &y->down;
+        all[4] = attention ? NULL : &y->beside;
     }
     for (uint32_t i = 0; i < RM_UNIT_MATRICES; i++) {
         if (all[i] != NULL && all[i]->source != NULL) out[count++] = all[i];

@@ -215,6 +215,25 @@ if SM and not SANITIZED:
 else:
     skip("a real model looking for a needle: no models/, or a sanitizer")
 
+# --- pictures ------------------------------------------------------------------------------------------
+refuses("--plot of no picture", 2, *BASE, "--plot", TMP / "x.txt", says=".svg")
+if shutil.which("gnuplot"):
+    r = Run(*BASE, "--plot", TMP / "ppl.svg", "--json", *SMALL)
+    rows = [s.split("\t") for s in (TMP / "ppl.tsv").read_text().splitlines()]
+    check("a picture of perplexity", r.code == 0 and b"<svg" in (TMP / "ppl.svg").read_bytes() and r.json["windows"] == 5, r)
+    alone, together = ([float(s[5]) for s in rows if s[:2] == ["Along the text", name]] for name in ("window", "all so far"))
+    check("its numbers", len(alone) == 5 and all(abs(x - math.exp(y)) < 1e-6 * x for x, y in zip(alone, r.json["nll_by_window"])) and
+          abs(together[-1] / r.json["perplexity"] - 1) < 1e-6, rows)
+    r = evaluate("--base", reference, "--plot", TMP / "base.png")
+    check("a picture with a reference", r.code == 0 and (TMP / "base.png").read_bytes()[:4] == b"\x89PNG" and "KL divergence" in (TMP / "base.tsv").read_text(), r)
+    r = evaluate(*NEEDLE, "--plot", TMP / "needle.svg", m=LONG)
+    rows = [s.split("\t") for s in (TMP / "needle.tsv").read_text().splitlines()]
+    check("a picture of needles", r.code == 0 and b"<svg" in (TMP / "needle.svg").read_bytes(), r)
+    deep = {(s[3], s[5]): float(s[-1]) for s in rows if "ln p" in s[1]}
+    check("each in its place", all(abs(deep[str(l), str(d)] - r.json["logprob"][i][k]) < 1e-6 for i, d in enumerate((0, 50, 100)) for k, l in enumerate((900, 1200))), rows)
+else:
+    skip("pictures: no gnuplot")
+
 # --- choices -------------------------------------------------------------------------------------------
 PROMPT = "the thing he an on"
 

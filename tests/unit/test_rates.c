@@ -272,6 +272,8 @@ static int open_model(uint64_t bytes) {
 }
 
 static void every_set_and_thread_count(void) {
+    static const rm_format formats[] = {RM_Q4_K, RM_Q4_1, RM_F16, RM_Q6_K, RM_MXFP4, RM_F32};
+    enum { FORMATS = sizeof formats / sizeof *formats };
     static const uint32_t counts[] = {1, 2, 3, 17, RM_THREADS_MAX};
     const rm_kernels *const *all = rm_kernels_all();
     const int fd = open_model(16 << 20);
@@ -281,7 +283,9 @@ static void every_set_and_thread_count(void) {
             if (rm_kernels_select(all[k]->name, rm_cpu_features()) == NULL) continue;
             if (k == 0 && i > 1) continue; /* slow */
             rm_rates r;
-            EXPECT(rm_rates_measure(&r, all[k], l.threads, l.memory, fd, folder) == REMAT_OK);
+            EXPECT(rm_rates_measure(&r, &(rm_rates_job){all[k], l.threads, l.memory,
+                                                        formats[k % FORMATS], NULL, fd, folder}) ==
+                   REMAT_OK);
             EXPECT(r.products_s > 0 && r.weights_s > 0 && r.attention_s > 0 && r.pages_s > 0);
             EXPECT(r.pack_s > 0 && r.disk_read_s > 0);
             EXPECT(r.spill_read_s > 0 && r.disk_write_s > 0);
@@ -327,18 +331,26 @@ static void measured_once(void) {
     char cache[96];
     snprintf(cache, sizeof cache, "%s/cache", folder);
     setenv("XDG_CACHE_HOME", cache, 1);
-    EXPECT(rm_rates_get(&first, &measured, k, l.threads, l.memory, fd, folder) == REMAT_OK);
+    EXPECT(rm_rates_get(&first, &measured,
+                        &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, folder}) ==
+           REMAT_OK);
     EXPECT(measured);
 #ifndef RM_SANITIZED
     no_malloc_begin();
 #endif
-    EXPECT(rm_rates_get(&again, &measured, k, l.threads, l.memory, fd, folder) == REMAT_OK);
+    EXPECT(rm_rates_get(&again, &measured,
+                        &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, folder}) ==
+           REMAT_OK);
     EXPECT(!measured && fabs(again.products_s / first.products_s - 1) < 1e-6);
     EXPECT(fabs(again.disk_write_s / first.disk_write_s - 1) < 1e-6);
     /* Another key: no spill directory. */
-    EXPECT(rm_rates_get(&again, &measured, k, l.threads, l.memory, fd, NULL) == REMAT_OK);
+    EXPECT(rm_rates_get(&again, &measured,
+                        &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, NULL}) ==
+           REMAT_OK);
     EXPECT(measured && again.disk_write_s == 0);
-    EXPECT(rm_rates_get(&again, &measured, k, l.threads, l.memory, fd, NULL) == REMAT_OK);
+    EXPECT(rm_rates_get(&again, &measured,
+                        &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, NULL}) ==
+           REMAT_OK);
     EXPECT(!measured && again.disk_write_s == 0);
 #ifndef RM_SANITIZED
     EXPECT_EQ_U64(no_malloc_end(), 0);
@@ -349,7 +361,9 @@ static void measured_once(void) {
     setenv("XDG_CACHE_HOME", other, 1);
     for (int i = 0; i < 2; i++) {
         rm_io_fault_at(1, RM_IO_FULL);
-        EXPECT(rm_rates_get(&again, &measured, k, l.threads, l.memory, fd, folder) == REMAT_OK);
+        EXPECT(rm_rates_get(&again, &measured,
+                            &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, folder}) ==
+               REMAT_OK);
         EXPECT(measured && again.disk_write_s == 0);
     }
     rm_io_fault_at(0, RM_IO_FULL);
@@ -357,7 +371,9 @@ static void measured_once(void) {
     for (int i = 0; i < 2; i++) {
         setenv("XDG_CACHE_HOME", i == 0 ? "/proc/remat" : "", 1);
         unsetenv("HOME");
-        EXPECT(rm_rates_get(&again, &measured, k, l.threads, l.memory, fd, folder) == REMAT_OK);
+        EXPECT(rm_rates_get(&again, &measured,
+                            &(rm_rates_job){k, l.threads, l.memory, RM_Q4_K, NULL, fd, folder}) ==
+               REMAT_OK);
         EXPECT(measured && again.products_s > 0);
     }
     close(fd);
@@ -368,20 +384,36 @@ static void keys(void) {
     const rm_kernels *const *all = rm_kernels_all();
     char a[RM_RATES_KEY_MAX], b[RM_RATES_KEY_MAX];
     const int fd = open_model(1);
-    rm_rates_key(a, all[0], 2, fd, folder);
-    rm_rates_key(b, all[0], 2, fd, folder);
+    lent two = lend(2), three = lend(3);
+    const rm_rates_job job = {all[0], two.threads, NULL, RM_Q4_K, NULL, fd, folder};
+    rm_rates_key(a, &job);
+    rm_rates_key(b, &job);
     EXPECT(strcmp(a, b) == 0 && strlen(a) > 20 && strchr(a, '\n') == NULL);
-    rm_rates_key(b, all[1], 2, fd, folder);
+    rm_rates_job other = job;
+    other.kernels = all[1];
+    rm_rates_key(b, &other);
     EXPECT(strcmp(a, b) != 0);
-    rm_rates_key(b, all[0], 3, fd, folder);
+    other = job;
+    other.threads = three.threads;
+    rm_rates_key(b, &other);
     EXPECT(strcmp(a, b) != 0);
-    rm_rates_key(b, all[0], 2, fd, NULL);
+    other = job;
+    other.format = RM_Q6_K;
+    rm_rates_key(b, &other);
     EXPECT(strcmp(a, b) != 0);
-    rm_rates_key(a, all[0], 2, fd, "/nowhere/at/all");
+    other = job;
+    other.spill_dir = NULL;
+    rm_rates_key(b, &other);
+    EXPECT(strcmp(a, b) != 0);
+    other.spill_dir = "/nowhere/at/all";
+    rm_rates_key(a, &other);
     EXPECT(strcmp(a, b) == 0);
-    rm_rates_key(b, all[0], 2, -1, NULL);
+    other.model_fd = -1;
+    rm_rates_key(b, &other);
     EXPECT(strcmp(a, b) != 0);
     close(fd);
+    give_back(&two);
+    give_back(&three);
 }
 
 int main(int argc, char **argv) {
