@@ -110,12 +110,15 @@ static void on_row(void *user, uint32_t index, const float *logits, float log_su
     l->sum += (double)(logits[l->cell->prompt.ids[index + 1]] - log_sum);
 }
 
+/* The answer ends when it is there. */
 static bool on_text(void *user, const char *text, size_t bytes) {
     cell *c = user;
     const size_t room = sizeof c->answer - 1 - c->answer_bytes, n = bytes < room ? bytes : room;
     memcpy(c->answer + c->answer_bytes, text, n);
     c->answer_bytes += n;
-    return true;
+    c->found =
+        memmem(c->answer, c->answer_bytes, c->prompt.number, strlen(c->prompt.number)) != NULL;
+    return !c->found;
 }
 
 static int ask(needle *n, cell *c, remat_error *err) {
@@ -133,7 +136,6 @@ static int ask(needle *n, cell *c, remat_error *err) {
     remat_sequence_truncate(n->sequence, p->count - 1);
     RM_TRY(remat_generate(&result, n->sequence, p->ids + p->count - 1, 1, &how, err));
     c->logprob = l.sum / p->answer_count;
-    c->found = memmem(c->answer, c->answer_bytes, p->number, strlen(p->number)) != NULL;
     return REMAT_OK;
 }
 
