@@ -68,6 +68,9 @@ $(PROGBIN): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libremat.a $(HELP)
 	@echo "link $@"; $(CC) $(SAN) -o $@.new $< $(filter $(AOBJ),$^) $(TESTOBJ) $(BUILD)/libremat.a $(LDLIBS) && mv $@.new $@
 # Parts of the program that stand alone are tested alone.
 $(BUILD)/tests/unit/test_chat_parts: $(patsubst %,$(BUILD)/src/app/%.o,think talk words)
+$(BUILD)/tests/unit/test_eval_parts: $(patsubst %,$(BUILD)/src/app/%.o,logprobs divergence haystack)
+$(BUILD)/tests/fuzz/logprobs: $(BUILD)/src/app/logprobs.o
+$(BUILD)/tests/unit/test_plot: $(patsubst %,$(BUILD)/src/app/%.o,child plot plot_axis plot_layout plot_script)
 $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/standalone.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
@@ -140,7 +143,7 @@ fuzz: ## libFuzzer with ASan and UBSan; F=gguf: one target, SECONDS=60 each
 	@scripts/fuzz $(FUZZBUILD) $(SECONDS) $(FUZZNAMES)
 # The parsers alone: clang takes minutes to instrument the kernels, which read nothing untrusted.
 PARSERS := $(foreach part,base gguf text,$(filter $(BUILD)/src/$(part)/%,$(OBJ))) \
-           $(BUILD)/src/cache/session_file.o
+           $(BUILD)/src/cache/session_file.o $(BUILD)/src/app/logprobs.o
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(PARSERS)
 	@mkdir -p $(@D)
 	@echo "link $@"; $(CC) $(SAN) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)

@@ -326,7 +326,8 @@ int feed_scored(remat_engine *e, remat_sequence *s, record *to, const uint32_t *
                 uint32_t count, remat_error *err) {
     scored user = {.engine = e, .to = to};
     const remat_step step = {.sequence = s, .tokens = tokens, .count = count};
-    return rm_engine_advance(e, &step, 1, scored_row, &user, err);
+    const rm_rows_wanted rows = {.fn = scored_row, .user = &user, .forget = true};
+    return rm_engine_advance(e, &step, 1, &rows, err);
 }
 
 /* --- one answer ------------------------------------------------------------------------------- */

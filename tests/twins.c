@@ -307,7 +307,8 @@ static int score(scored *s, record *to, remat_engine *e, remat_sequence *q, cons
                  uint32_t count, remat_error *err) {
     const remat_step step = {.sequence = q, .tokens = tokens, .count = count};
     *s = (scored){.to = to, .vocabulary = e->model.shape.vocabulary, .in_order = true};
-    return rm_engine_advance(e, &step, 1, score_row, s, err);
+    const rm_rows_wanted rows = {.fn = score_row, .user = s, .forget = true};
+    return rm_engine_advance(e, &step, 1, &rows, err);
 }
 
 static bool score_tight(twins *t, scored *s, uint32_t q, const uint32_t *tokens, uint32_t count) {

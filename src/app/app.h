@@ -11,6 +11,7 @@ int app_chat_run(const app_args *args, remat_error *err);
 
 int app_run(const app_args *args, remat_error *err);
 int app_score(const app_args *args, remat_error *err);
+int app_eval(const app_args *args, remat_error *err);
 int app_plan(const app_args *args, remat_error *err);
 int app_info(const app_args *args, remat_error *err);
 int app_tokenize(const app_args *args, remat_error *err);
@@ -35,6 +36,11 @@ int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, uns
 
 /* Bytes of the file of --template, or the name of --chat-template; NULL without either. */
 int app_template_source(app_text *out, remat_engine *e, const app_args *args, remat_error *err);
+
+/* remat_start() for logits of many tokens: with as many rows of them at once as fit the budget, at
+ * most 16, since they share the output matrix. keep: as *limits has it; else nothing of a sweep is
+ * needed after it. */
+int app_start_scoring(remat_engine *e, remat_limits *limits, bool keep, remat_error *err);
 
 /* The members "memory" and "cache" of a JSON document; s may be NULL. */
 void app_json_memory(rm_json *j, const remat_engine *e, const remat_sequence *s);

@@ -5,385 +5,15 @@
 #include "app/output.h"
 #include "base/check.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#define AT(field) offsetof(app_args, field)
-
-enum {
-    ENGINE = APP_RUN | APP_SCORE,
-    ALL = APP_RUN | APP_SCORE | APP_INFO | APP_TOKENIZE | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
-    VOCABULARY = APP_RUN | APP_SCORE | APP_TOKENIZE | APP_DETOKENIZE,
-    INPUT = APP_RUN | APP_SCORE | APP_TOKENIZE,
-    EVERY = ALL | APP_COMPLETION | APP_VERSION,
-    RARE = APP_RARE,
-    ENV = APP_ENV,
-    IGNORES = ENGINE | APP_PLAN | APP_RARE, /* what llama.cpp users type: done anyway, or never */
-};
-
-static const app_option options[] = {
-    {{"-m", "--model"},
-     ALL | ENV,
-     TEXT,
-     AT(model),
-     "FILE",
-     "model (GGUF; of several files the first)"},
-    {{"-p", "--prompt"}, INPUT, TEXT, AT(prompt), "TEXT", "text"},
-    {{"-f", "--file"},
-     INPUT | APP_TEMPLATE,
-     TEXT,
-     AT(file),
-     "FILE",
-     "text (or variables) from a file (- : standard input)"},
-    {{"--tokens"}, ENGINE | APP_DETOKENIZE, TEXT, AT(tokens), "FILE", "token ids from a file"},
-    {{"--system", "-sys", "--system-prompt"}, APP_RUN, TEXT, AT(system), "TEXT", "system message"},
-    {{"-e", "--escape"},
-     INPUT | RARE,
-     FLAG,
-     AT(escape),
-     NULL,
-     "\\n \\r \\t \\' \\\" \\\\ \\xHH in -p, --system and --stop are escapes (default: text as it "
-     "is)"},
-    {{"--no-escape"}, INPUT | RARE, OFF, AT(escape), NULL, "the default"},
-    {{"--template", "--chat-template-file"},
-     APP_RUN | APP_TEMPLATE | RARE | ENV,
-     TEXT,
-     AT(template_file),
-     "FILE",
-     "chat template (Jinja) in place of the model's"},
-    {{"--chat-template"},
-     APP_RUN | APP_TEMPLATE | RARE | ENV,
-     TEXT,
-     AT(template_name),
-     "chatml|llama2|llama3|gemma|phi3|mistral|plain",
-     "a built-in chat template"},
-    {{"--reasoning"},
-     APP_RUN | ENV,
-     TEXT,
-     AT(reasoning),
-     "auto|on|off",
-     "thoughts apart, asked for, or not"},
-    {{"--no-history"},
-     APP_RUN | RARE,
-     FLAG,
-     AT(no_history),
-     NULL,
-     "a chat leaves no history of lines"},
-    {{"--raw", "-no-cnv", "--no-conversation"},
-     APP_RUN,
-     FLAG,
-     AT(raw),
-     NULL,
-     "the prompt as it is, no chat format"},
-    {{"-n", "--predict", "--n-predict"},
-     APP_RUN | ENV,
-     PREDICT,
-     AT(predict),
-     "N",
-     "most new tokens (-1: until the end; default 1024)"},
-    {{"-c", "--ctx-size"},
-     ENGINE | APP_PLAN | ENV,
-     U32,
-     AT(context),
-     "N",
-     "context (default: what the work needs)"},
-    {{"--memory"},
-     ALL | ENV,
-     SIZE,
-     AT(memory_bytes),
-     "SIZE",
-     "ceiling: 128M, 1.5G, auto (default: what is free)"},
-    {{"-t", "--threads", "-tb", "--threads-batch"},
-     ENGINE | APP_PLAN | ENV,
-     U32,
-     AT(threads),
-     "N",
-     "threads, for prompt and answer"},
-    {{"--kv"},
-     ENGINE | APP_PLAN | ENV,
-     TEXT,
-     AT(kv),
-     "f16|f32",
-     "format of cached keys and values"},
-    {{"-ctk", "--cache-type-k"},
-     ENGINE | RARE,
-     TEXT,
-     AT(kv_k),
-     "f16|f32",
-     "the same, as llama.cpp has it"},
-    {{"-ctv", "--cache-type-v"}, ENGINE | RARE, TEXT, AT(kv_v), "f16|f32", "must equal -ctk"},
-    {{"--cold"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     TEXT,
-     AT(cold),
-     "auto|spill|drop|inputs|checkpoint",
-     "cache that does not fit: to disk, or computed again"},
-    {{"--recompute"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     TEXT,
-     AT(recompute),
-     "auto|full|block|layer|selective",
-     "what is dropped first; full: all"},
-    {{"--keep"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     U32,
-     AT(keep),
-     "N",
-     "newest tokens that stay in memory as long as any do"},
-    {{"--resident"},
-     APP_RUN | APP_PLAN | RARE | ENV,
-     U32,
-     AT(resident),
-     "N",
-     "tokens that stay in memory at most"},
-    {{"--weights"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     TEXT,
-     AT(weights),
-     "auto|resident|stream",
-     "weights in memory, or read again for every token"},
-    {{"--spill"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     TEXT,
-     AT(spill),
-     "DIR",
-     "where the spill file lies (default: the cache directory; off: no disk)"},
-    {{"--spill-limit"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     SIZE,
-     AT(spill_bytes),
-     "SIZE",
-     "most bytes of the spill file"},
-    {{"--session"},
-     APP_RUN,
-     TEXT,
-     AT(session),
-     "FILE",
-     "go on from it if it exists, save to it at the end"},
-    {{"--session-tokens-only"},
-     APP_RUN | RARE,
-     FLAG,
-     AT(session_tokens_only),
-     NULL,
-     "save no keys and values: a small file, computed again when loaded"},
-    {{"-ub", "--ubatch-size"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     U32,
-     AT(chunk_rows),
-     "N",
-     "rows that pass a layer together (at most 512)"},
-    {{"-b", "--batch-size"},
-     ENGINE | APP_PLAN | RARE,
-     U32,
-     AT(batch_rows),
-     "N",
-     "an upper bound for -ub (llama.cpp)"},
-    {{"--batch"}, APP_PLAN, U32, AT(batch), "N", "sequences at once"},
-    {{"--temp", "--temperature"},
-     APP_RUN | ENV,
-     F32,
-     AT(sampling.temperature),
-     "X",
-     "temperature (default 0.8; 0: greedy)"},
-    {{"--top-k"}, APP_RUN | ENV, I32, AT(sampling.top_k), "N", "default 40; 0: off"},
-    {{"--top-p"}, APP_RUN | ENV, F32, AT(sampling.top_p), "X", "default 0.95; 1: off"},
-    {{"--min-p"}, APP_RUN | ENV, F32, AT(sampling.min_p), "X", "default 0.05; 0: off"},
-    {{"--repeat-penalty"},
-     APP_RUN | RARE | ENV,
-     F32,
-     AT(sampling.repeat_penalty),
-     "X",
-     "default 1: off"},
-    {{"--repeat-last-n"},
-     APP_RUN | RARE,
-     I32,
-     AT(sampling.penalty_last),
-     "N",
-     "tokens that penalties see, prompt included (default 64, -1: all)"},
-    {{"--frequency-penalty"},
-     APP_RUN | RARE,
-     F32,
-     AT(sampling.frequency_penalty),
-     "X",
-     "default 0: off"},
-    {{"--presence-penalty"},
-     APP_RUN | RARE,
-     F32,
-     AT(sampling.presence_penalty),
-     "X",
-     "default 0: off"},
-    {{"-l", "--logit-bias"},
-     APP_RUN | RARE,
-     BIAS,
-     0,
-     "ID+X|ID-X",
-     "added to a token's logit; repeatable"},
-    {{"-s", "--seed"},
-     APP_RUN | ENV,
-     U64,
-     AT(sampling.seed),
-     "N",
-     "seed (default: from the system)"},
-    {{"--stop", "-r", "--reverse-prompt"},
-     APP_RUN,
-     STOP,
-     0,
-     "TEXT",
-     "text that ends the answer; repeatable"},
-    {{"--ignore-eos"}, APP_RUN | RARE, FLAG, AT(ignore_eos), NULL, "go on after an end token"},
-    {{"--logits"},
-     APP_RUN | RARE,
-     TEXT,
-     AT(logits),
-     "FILE",
-     "write each token's row of logits (f32)"},
-    {{"--top"}, APP_SCORE, U32, AT(top), "K", "the K most likely tokens of each place"},
-    {{"--no-special"},
-     APP_TOKENIZE | APP_SCORE,
-     FLAG,
-     AT(no_special),
-     NULL,
-     "control tokens in the text stay text"},
-    {{"--no-bos"}, APP_TOKENIZE | APP_SCORE, FLAG, AT(no_bos), NULL, "no begin-of-text token"},
-    {{"--pre"},
-     VOCABULARY | RARE,
-     TEXT,
-     AT(pre),
-     "NAME",
-     "how the tokenizer cuts text, if the file is wrong"},
-    {{"--kernels"},
-     ENGINE | APP_PLAN | RARE | ENV,
-     TEXT,
-     AT(kernels),
-     "ref|avx2|avxvnni|avx512|amx",
-     "the instructions to use (default: the widest)"},
-    {{"--stats"}, ENGINE, FLAG, AT(stats), NULL, "where the bytes and seconds went, on stderr"},
-    {{"-fa", "--flash-attn"}, IGNORES, IGNORED, 0, "[on|off|auto]", "no effect"},
-    {{"-cb", "--cont-batching", "--no-warmup"}, IGNORES, IGNORED, 0, NULL, "no effect"},
-    {{"--mlock", "--mmap", "--no-mmap"}, IGNORES, IGNORED, 0, NULL, "no effect"},
-    {{"-ngl", "--gpu-layers", "--n-gpu-layers"}, IGNORES, IGNORED, 0, "N", "no effect"},
-    {{"--jinja", "--no-display-prompt"}, IGNORES, IGNORED, 0, NULL, "no effect"},
-    {{"--model-shape"},
-     APP_PLAN,
-     TEXT,
-     AT(model_shape),
-     "NAME",
-     "in place of -m: a known model (--list-shapes), or a JSON file with its numbers"},
-    {{"--list-shapes"}, APP_PLAN, FLAG, AT(list_shapes), NULL, "names of the models known"},
-    {{"--weight-type"},
-     APP_PLAN,
-     TEXT,
-     AT(weight_type),
-     "TYPE",
-     "its type of weights: q8_0, q4_k (default), f16, .."},
-    {{"--task"},
-     APP_PLAN,
-     TEXT,
-     AT(task),
-     "batch|rag|code|chat|voice|api",
-     "which budgets suit such work, and why others do not"},
-    {{"--plot"}, APP_PLAN, TEXT, AT(plot), "FILE", "a picture (.svg, .png), its numbers in .tsv"},
-    {{"--cost"}, APP_PLAN, FLAG, AT(cost), NULL, "what running here costs beside an API"},
-    {{"--tokens-in"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.tokens_in),
-     "N",
-     "with --cost: input tokens a day"},
-    {{"--tokens-out"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.tokens_out),
-     "N",
-     "with --cost: output tokens a day"},
-    {{"--cached"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.cached),
-     "X",
-     "with --cost: share of the input that is in a cache, 0 to 1"},
-    {{"--hardware-price"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.hardware_price),
-     "X",
-     "with --cost: price of the machine"},
-    {{"--years"}, APP_PLAN | RARE, AMOUNT, AT(costs.years), "X", "with --cost: that it lasts"},
-    {{"--watts"}, APP_PLAN | RARE, AMOUNT, AT(costs.watts), "X", "with --cost: power at work"},
-    {{"--idle-watts"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.idle_watts),
-     "X",
-     "with --cost: power at rest (default: a fifth)"},
-    {{"--electricity-price"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.electricity_price),
-     "X",
-     "with --cost: price of a kWh"},
-    {{"--hours"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.hours),
-     "X",
-     "with --cost: hours a day that it is on"},
-    {{"--api-in"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.api_in),
-     "X",
-     "with --cost: price of a million input tokens"},
-    {{"--api-cached"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.api_cached),
-     "X",
-     "with --cost: price of a million cached input tokens"},
-    {{"--api-out"},
-     APP_PLAN | RARE,
-     AMOUNT,
-     AT(costs.api_out),
-     "X",
-     "with --cost: price of a million output tokens"},
-    {{"--json"}, ALL | APP_VERSION, FLAG, AT(json), NULL, "one JSON document on standard output"},
-    {{"-h", "--help"}, EVERY, FLAG, AT(help), NULL, "this help; --help all: every option"},
-};
-
-enum { OPTION_COUNT = sizeof options / sizeof *options };
-
-static const app_command_row commands[] = {
-    {"run", APP_RUN, "-m MODEL [-p TEXT | -f FILE | -]", "answer one prompt, or chat"},
-    {"score", APP_SCORE, "-m MODEL (-p TEXT | -f FILE | --tokens FILE)",
-     "log-probabilities of a text"},
-    {"plan", APP_PLAN, "(-m MODEL | --model-shape NAME) [-c N] [--memory SIZE]",
-     "what a context will take"},
-    {"info", APP_INFO, "-m MODEL", "metadata and tensors of a file"},
-    {"tokenize", APP_TOKENIZE, "-m MODEL (-p TEXT | -f FILE)", "token ids of a text"},
-    {"template", APP_TEMPLATE, "(-m MODEL | --template FILE) [-f VARIABLES.json]",
-     "what a chat template makes"},
-    {"detokenize", APP_DETOKENIZE, "-m MODEL --tokens FILE", "text of token ids"},
-    {"completion", APP_COMPLETION, "bash|zsh|fish", "a script that completes commands and options"},
-    {"version", APP_VERSION, "[--json]", "the version"},
-};
-
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
-
-const app_option *app_options(uint32_t *count) {
-    *count = OPTION_COUNT;
-    return options;
-}
-
-const app_command_row *app_commands(uint32_t *count) {
-    *count = COMMAND_COUNT;
-    return commands;
-}
 
 /* --- parsing ---------------------------------------------------------------------------------- */
 
 static const app_option *find(const char *name, unsigned command) {
-    for (int i = 0; i < OPTION_COUNT; i++) {
+    uint32_t count;
+    const app_option *options = app_options(&count);
+    for (uint32_t i = 0; i < count; i++) {
         if ((options[i].commands & command) == 0) continue;
         for (int j = 0; j < APP_NAMES_MAX && options[i].names[j] != NULL; j++) {
             if (strcmp(options[i].names[j], name) == 0) return &options[i];
@@ -400,7 +30,9 @@ static int find_command(app_args *args, int argc, char **argv, remat_error *err)
                         : REMAT_OK;
     }
     if (strcmp(argv[1], "--version") == 0) args->command = APP_VERSION;
-    for (int i = 0; i < COMMAND_COUNT; i++) {
+    uint32_t count;
+    const app_command_row *commands = app_commands(&count);
+    for (uint32_t i = 0; i < count; i++) {
         if (strcmp(commands[i].name, argv[1]) == 0) args->command = commands[i].command;
     }
     if (args->command != 0) return REMAT_OK;
@@ -409,7 +41,7 @@ static int find_command(app_args *args, int argc, char **argv, remat_error *err)
 
 static int check(const app_args *args, remat_error *err) {
     const bool needs_model =
-        (args->command & ALL) != 0 &&
+        (args->command & APP_ALL) != 0 &&
         (args->command != APP_TEMPLATE ||
          (args->template_file == NULL && args->template_name == NULL)) &&
         (args->command != APP_PLAN || (args->model_shape == NULL && !args->list_shapes));
@@ -417,9 +49,11 @@ static int check(const app_args *args, remat_error *err) {
         return rm_fail(err, REMAT_E_USAGE, "--model-shape: give it or -m, not both");
     if (args->model == NULL && needs_model)
         return rm_fail(err, REMAT_E_USAGE, "-m: no model given; name a GGUF file");
-    const int inputs =
-        (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) + args->from_stdin;
-    if (inputs > 1) return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens and -");
+    const int inputs = (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) +
+                       args->from_stdin + (args->ppl != NULL);
+    if (inputs > 1)
+        return rm_fail(err, REMAT_E_USAGE, "input: give one of -p, -f, --tokens%s and -",
+                       args->command == APP_EVAL ? ", --ppl" : "");
     if (args->session_tokens_only && args->session == NULL)
         return rm_fail(err, REMAT_E_USAGE, "--session-tokens-only: give --session FILE with it");
     if (args->command == APP_DETOKENIZE && args->tokens == NULL)
@@ -429,7 +63,7 @@ static int check(const app_args *args, remat_error *err) {
 
 /* What stands alone: -, and the shell of completion. */
 static bool positional(app_args *args, const char *text) {
-    if (strcmp(text, "-") == 0 && (args->command & (INPUT | APP_TEMPLATE)) != 0) {
+    if (strcmp(text, "-") == 0 && (args->command & (APP_INPUT | APP_TEMPLATE)) != 0) {
         args->from_stdin = true;
         return true;
     }
@@ -465,7 +99,9 @@ static void note_ignored(char *list, size_t cap, const char *name) {
 }
 
 static int parse_options(app_args *args, int argc, char **argv, remat_error *err) {
-    bool given[OPTION_COUNT] = {false};
+    uint32_t count;
+    const app_option *options = app_options(&count);
+    bool given[APP_OPTIONS_MAX] = {false};
     char ignored[160] = "";
     for (int i = 2; i < argc; i++) {
         if (positional(args, argv[i])) continue;
@@ -485,12 +121,13 @@ static int parse_options(app_args *args, int argc, char **argv, remat_error *err
         }
     }
     if (args->help) return REMAT_OK;
+    RM_TRY(app_environment(args, given, err));
+    RM_TRY(check(args, err));
+    if (args->ppl != NULL) args->file = args->ppl;
     if (args->file != NULL && strcmp(args->file, "-") == 0) {
         args->file = NULL;
         args->from_stdin = true;
     }
-    RM_TRY(app_environment(args, given, err));
-    RM_TRY(check(args, err));
     if (args->escape) app_unescape_all(args);
     if (ignored[0] != '\0') app_warn("%s: no effect here", ignored);
     return REMAT_OK;

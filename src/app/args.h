@@ -1,7 +1,7 @@
 /*
  * args.h: the command line, from one table. Part: app.
  *
- * The table (args.c) names every option once, with the commands that know it, its kind, its place
+ * The table (option_table.c) names every option once, with the commands that know it, its kind, its place
  * in app_args and its line of help; parsing, checking and `--help` all come from it.
  */
 #ifndef RM_APP_ARGS_H
@@ -9,7 +9,12 @@
 
 #include "remat.h"
 
-enum { APP_UNSET_U32 = UINT32_MAX - 1 };
+enum { APP_UNSET_U32 = UINT32_MAX - 1, APP_LIST_MAX = 16 };
+
+/* Numbers with commas between them. */
+typedef struct app_list {
+    uint32_t count, at[APP_LIST_MAX];
+} app_list;
 
 typedef enum app_command {
     APP_RUN = 1 << 0,
@@ -19,6 +24,7 @@ typedef enum app_command {
     APP_DETOKENIZE = 1 << 4,
     APP_PLAN = 1 << 5,
     APP_TEMPLATE = 1 << 6,
+    APP_EVAL = 1 << 8,
     APP_COMPLETION = 1 << 16,
     APP_VERSION = 1 << 17,
 } app_command;
@@ -65,6 +71,13 @@ typedef struct app_args {
     /* output */
     const char *logits, *plot;
     uint32_t top;
+    const char *choices, *choices_file;
+    /* evaluation */
+    const char *ppl, *base, *save_base;
+    uint32_t chunks, stride, piece; /* 0: not given; piece is --step */
+    bool needle;
+    app_list lengths, depths;
+    uint32_t repeat; /* 0: not given */
 } app_args;
 
 /* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over

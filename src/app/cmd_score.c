@@ -1,5 +1,5 @@
 /* cmd_score.c: remat score: log-probabilities of a text, one prefill. Part: app. */
-#include "app/app.h"
+#include "app/choices.h"
 #include "base/check.h"
 
 #include <math.h>
@@ -84,17 +84,6 @@ static void print_text(const scores *s, const app_tokens *tokens, const remat_en
                exp(-sum / count), tokens->count > 1 ? count : 0.0);
 }
 
-/* Logits of 16 rows at a time share the output matrix; where they do not fit, of fewer. */
-static int start(remat_engine *e, remat_limits *limits, remat_error *err) {
-    limits->resident_count = 0;
-    for (limits->logits_rows = 16; limits->logits_rows > 1; limits->logits_rows /= 2) {
-        remat_plan plan;
-        RM_TRY(remat_plan_make(&plan, e, limits, err));
-        if (plan.predicted_peak_bytes > 0) break;
-    }
-    return remat_start(e, limits, err);
-}
-
 static int score(remat_engine *e, const app_args *args, remat_error *err) {
     const unsigned flags = (args->no_special ? 0u : (unsigned)REMAT_SPECIAL) |
                            (args->no_bos ? 0u : (unsigned)REMAT_BOS);
@@ -103,6 +92,8 @@ static int score(remat_engine *e, const app_args *args, remat_error *err) {
     remat_model_info info;
     remat_sequence *s = NULL;
     scores all = {.top_count = args->top};
+    if (args->choices != NULL || args->choices_file != NULL)
+        return app_choices_run(e, args, flags, err);
     RM_TRY(app_args_limits(&limits, args, err));
     remat_info(&info, e);
     RM_TRY(app_input_tokens(&tokens, e, args, flags, err));
@@ -116,7 +107,7 @@ static int score(remat_engine *e, const app_args *args, remat_error *err) {
                  tokens.count, info.context_count);
     RM_TRY(app_alloc(&all.logprobs, e, tokens.count, sizeof *all.logprobs, err));
     RM_TRY(app_alloc(&all.top, e, tokens.count * all.top_count, sizeof *all.top, err));
-    RM_TRY(start(e, &limits, err));
+    RM_TRY(app_start_scoring(e, &limits, false, err));
     RM_TRY(remat_sequence_open(&s, e, err));
     RM_TRY(remat_score(s, tokens.ids, (uint32_t)tokens.count, all.top_count, on_score, &all, err));
     app_progress_end();
@@ -131,6 +122,11 @@ int app_score(const app_args *args, remat_error *err) {
         return rm_fail(err, REMAT_E_USAGE, "--top: %u; at most %d", args->top, REMAT_TOP_MAX);
     if (args->top > 0 && !args->json)
         return rm_fail(err, REMAT_E_USAGE, "--top: the most likely tokens are for --json");
+    if (args->choices != NULL && args->choices_file != NULL)
+        return rm_fail(err, REMAT_E_USAGE, "--choices, --choices-file: give one of them");
+    const bool choices = args->choices != NULL || args->choices_file != NULL;
+    if (choices && (args->tokens != NULL || args->top > 0))
+        return rm_fail(err, REMAT_E_USAGE, "--choices: --tokens and --top are not for choices");
     RM_TRY(app_open(&e, args, false, err));
     const int status = score(e, args, err);
     app_close(&e);

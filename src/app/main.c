@@ -85,6 +85,8 @@ static int run(const app_args *args, remat_error *err) {
         return app_run(args, err);
     case APP_SCORE:
         return app_score(args, err);
+    case APP_EVAL:
+        return app_eval(args, err);
     case APP_PLAN:
         return app_plan(args, err);
     case APP_INFO:

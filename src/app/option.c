@@ -57,6 +57,27 @@ static int size(uint64_t *out, const char *name, const char *text, remat_error *
     return REMAT_OK;
 }
 
+/* N,N,..: at most APP_LIST_MAX of them. */
+static int list(app_list *out, const char *name, const char *text, remat_error *err) {
+    char word[16];
+    int64_t v;
+    out->count = 0;
+    for (const char *p = text;; p++) {
+        const size_t n = strcspn(p, ",");
+        if (n == 0 || n >= sizeof word || p[0] == '-')
+            return bad(err, name, text, "list of numbers such as 512,1024");
+        if (out->count == APP_LIST_MAX)
+            return rm_fail(err, REMAT_E_USAGE, "%s: more than %d numbers; give fewer", name,
+                           APP_LIST_MAX);
+        memcpy(word, p, n);
+        word[n] = '\0';
+        RM_TRY(integer(&v, name, word, 0, INT32_MAX, err));
+        out->at[out->count++] = (uint32_t)v;
+        p += n;
+        if (*p == '\0') return REMAT_OK;
+    }
+}
+
 /* ID+X or ID-X. */
 static int bias(app_args *args, const char *name, const char *text, remat_error *err) {
     const char *sign = text + strspn(text, "0123456789");
@@ -121,6 +142,8 @@ int app_option_set(app_args *args, const app_option *o, const char *name, const 
         return REMAT_OK;
     case SIZE:
         return size(at, name, text, err);
+    case LIST:
+        return list(at, name, text, err);
     case STOP:
         if (args->stop_count == REMAT_STOPS_MAX || text[0] == '\0' ||
             strlen(text) > REMAT_STOP_BYTES_MAX)

@@ -110,6 +110,7 @@ void app_warn(const char *fmt, ...) {
 
 static double shown_s;
 static bool shown;
+static char piece[80]; /* of longer work */
 
 void app_progress(void *user, remat_stage stage, uint64_t done, uint64_t total) {
     static const char *const names[REMAT_STAGE_COUNT] = {"loading", "prompt"};
@@ -120,14 +121,26 @@ void app_progress(void *user, remat_stage stage, uint64_t done, uint64_t total) 
     if (done < last || begin_s == 0) begin_s = now; /* a new piece of work */
     last = done;
     if (!isatty(STDERR_FILENO) || total == 0 || now - begin_s < 0.5 || now - shown_s < 0.1) return;
-    char text[80];
+    char text[160];
     const double share = (double)done / (double)total;
     const double left = share > 0 ? (now - begin_s) / share * (1 - share) : 0;
-    const int n = snprintf(text, sizeof text, "\r%s %3.0f %%, %.0f s left \033[K", names[stage],
-                           100 * share, left);
+    const int n = snprintf(text, sizeof text, "\r%s%s%s %3.0f %%, %.0f s left \033[K", piece,
+                           piece[0] != '\0' ? ": " : "", names[stage], 100 * share, left);
     shown_s = now;
     shown = true;
     to_stderr(text, (size_t)n);
+}
+
+void app_progress_name(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(piece, sizeof piece, fmt, ap);
+    va_end(ap);
+    if (n <= 0 || !isatty(STDERR_FILENO)) return;
+    to_stderr("\r", 1);
+    to_stderr(piece, strlen(piece));
+    to_stderr("\033[K", 3);
+    shown = true;
 }
 
 void app_progress_end(void) {

@@ -29,4 +29,7 @@ bool app_interrupted(void);
 remat_progress_fn app_progress;
 void app_progress_end(void);
 
+/* Names a piece of longer work: from now on the line begins with it. */
+__attribute__((format(printf, 1, 2))) void app_progress_name(const char *fmt, ...);
+
 #endif /* RM_APP_OUTPUT_H */

@@ -37,7 +37,8 @@ typedef struct app_plot_panel {
     double heat_from, heat_to; /* HEAT: values of the ends of the colours */
 } app_plot_panel;
 
-/* Whether path ends with .svg or .png. Called before long work. Errors: REMAT_E_USAGE. */
+/* Whether path ends with .svg or .png (else REMAT_E_USAGE), and a file can be made there (else
+ * REMAT_E_FAILED). Called before long work. */
 int app_plot_check(const char *path, remat_error *err);
 
 /* Writes the numbers to path with .tsv for its ending, and then the picture. caption: a line below

@@ -1,4 +1,4 @@
-/* report.c: what commands say about memory, in JSON and for people; their input tokens. */
+/* report.c: what commands say about memory, in JSON and for people; their input, their start. */
 #include "app/app.h"
 #include "base/check.h"
 
@@ -22,6 +22,31 @@ int app_input_tokens(app_tokens *out, remat_engine *e, const app_args *args, uns
     const size_t cap = app_context_cap(e, args, text.count + 2);
     RM_TRY(app_alloc(&out->ids, e, cap, sizeof *out->ids, err));
     return remat_tokenize(out->ids, cap, &out->count, e, text.bytes, text.count, flags, err);
+}
+
+static int fits(bool *out, remat_engine *e, const remat_limits *limits, remat_error *err) {
+    remat_plan plan;
+    RM_TRY(remat_plan_make(&plan, e, limits, err));
+    *out = plan.predicted_peak_bytes > 0;
+    return REMAT_OK;
+}
+
+int app_start_scoring(remat_engine *e, remat_limits *limits, bool keep, remat_error *err) {
+    bool good = false;
+    limits->logits_rows = 16;
+    if (!keep) {
+        limits->resident_count = 0;
+        /* Whoever will not come back to a page need not write it to disk. */
+        const remat_cold cold = limits->cold;
+        if (cold == REMAT_COLD_AUTO) limits->cold = REMAT_COLD_DROP;
+        RM_TRY(fits(&good, e, limits, err));
+        if (!good) limits->cold = cold;
+    }
+    while (!good && limits->logits_rows > 1) {
+        RM_TRY(fits(&good, e, limits, err));
+        if (!good) limits->logits_rows /= 2;
+    }
+    return remat_start(e, limits, err);
 }
 
 static void interval(void *user, uint32_t first, uint32_t last, const char *state,

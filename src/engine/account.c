@@ -46,7 +46,7 @@ const float *remat_logits(const remat_sequence *s) {
 
 int remat_advance(remat_engine *e, const remat_step *steps, uint32_t step_count, remat_error *err) {
     if (step_count == 0) return rm_fail(err, REMAT_E_USAGE, "advance: no steps");
-    return rm_engine_advance(e, steps, step_count, NULL, NULL, err);
+    return rm_engine_advance(e, steps, step_count, NULL, err);
 }
 
 /* --- where the tokens are --------------------------------------------------------------------- */

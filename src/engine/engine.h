@@ -114,9 +114,16 @@ int rm_engine_layout(remat_engine *e, rm_ledger *l, const rm_setup *setup, remat
  * own. */
 int rm_engine_start(remat_engine *e, const rm_planned *plan, remat_error *err);
 
-/* Appends the tokens of the steps (sequence.c). score: fn gets the logits of every token but the
- * last of each step, and the sequences are emptied again. */
+/* Who gets logits of a step's tokens, from its first-th on. */
+typedef struct rm_rows_wanted {
+    rm_logits_fn *fn;
+    void *user;
+    uint32_t first;
+    bool forget; /* not those of the last token; and the tokens are taken back afterwards */
+} rm_rows_wanted;
+
+/* Appends the tokens of the steps (sequence.c). rows: NULL when those of remat_logits() will do. */
 int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,
-                      rm_logits_fn *score, void *user, remat_error *err);
+                      const rm_rows_wanted *rows, remat_error *err);
 
 #endif /* RM_ENGINE_ENGINE_H */

@@ -76,7 +76,7 @@ static int run(generation *g, remat_finish *finish, remat_error *err) {
             return REMAT_OK;
         }
         const remat_step step = {.sequence = g->s, .tokens = &id, .count = 1};
-        RM_TRY(rm_engine_advance(g->e, &step, 1, NULL, NULL, err));
+        RM_TRY(rm_engine_advance(g->e, &step, 1, NULL, err));
     }
 }
 
@@ -97,7 +97,7 @@ int remat_generate(remat_result *out, remat_sequence *s, const uint32_t *prompt,
 
     const double start = rm_clock_s();
     const remat_step step = {.sequence = s, .tokens = prompt, .count = prompt_count};
-    RM_TRY(rm_engine_advance(e, &step, 1, NULL, NULL, err));
+    RM_TRY(rm_engine_advance(e, &step, 1, NULL, err));
     const double prefilled = rm_clock_s();
     const int status = run(&g, &result.finish, err);
     const char *text;
@@ -134,9 +134,11 @@ static void best_of(remat_top *top, uint32_t count, const float *logits, uint32_
     }
 }
 
-/* The natural logarithm of a sum of at least 1: the sum of exponentials relative to the largest. */
-static float log_of(float sum) {
-    return (float)log((double)sum);
+/* The natural logarithm of the sum of exponentials. The sum is relative to the largest. */
+static float log_sum(const remat_engine *e, const float *logits) {
+    const uint32_t n = e->model.shape.vocabulary;
+    const float max = logits[e->kernels->argmax(logits, n)];
+    return max + (float)log((double)e->kernels->sum_exp(logits, n, max));
 }
 
 static int score_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
@@ -148,8 +150,7 @@ static int score_row(void *user, const rm_row_run *run, uint32_t position, const
     remat_top top[REMAT_TOP_MAX] = {0};
     (void)run;
     (void)err;
-    const float max = logits[c->e->kernels->argmax(logits, n)];
-    const float lse = max + log_of(c->e->kernels->sum_exp(logits, n, max));
+    const float lse = log_sum(c->e, logits);
     if (top_count > 0) best_of(top, top_count, logits, n);
     for (uint32_t i = 0; i < top_count; i++)
         top[i].logprob -= lse;
@@ -164,5 +165,33 @@ int remat_score(remat_sequence *s, const uint32_t *tokens, uint32_t count, uint3
         return rm_fail(err, REMAT_E_USAGE, "score: top %u; at most %d", top_count, REMAT_TOP_MAX);
     if (s->count != 0) return rm_fail(err, REMAT_E_USAGE, "score: the sequence is not empty");
     const remat_step step = {.sequence = s, .tokens = tokens, .count = count};
-    return rm_engine_advance(s->engine, &step, 1, score_row, &c, err);
+    const rm_rows_wanted rows = {.fn = score_row, .user = &c, .forget = true};
+    return rm_engine_advance(s->engine, &step, 1, &rows, err);
+}
+
+typedef struct giving {
+    remat_engine *e;
+    uint32_t before; /* tokens of the sequence */
+    remat_row_fn *fn;
+    void *user;
+} giving;
+
+static int give_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
+                    remat_error *err) {
+    const giving *g = user;
+    (void)run;
+    (void)err;
+    g->fn(g->user, position - g->before, logits, log_sum(g->e, logits));
+    return REMAT_OK;
+}
+
+int remat_advance_rows(remat_sequence *s, const uint32_t *tokens, uint32_t count, uint32_t first,
+                       remat_row_fn *fn, void *user, remat_error *err) {
+    giving g = {.e = s->engine, .before = s->count, .fn = fn, .user = user};
+    if (first >= count)
+        return rm_fail(err, REMAT_E_USAGE, "rows: from token %u on there are none of %u", first,
+                       count);
+    const remat_step step = {.sequence = s, .tokens = tokens, .count = count};
+    const rm_rows_wanted rows = {.fn = give_row, .user = &g, .first = first};
+    return rm_engine_advance(s->engine, &step, 1, &rows, err);
 }

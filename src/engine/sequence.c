@@ -15,9 +15,7 @@ typedef struct advance {
     remat_engine *e;
     const remat_step *steps;
     uint32_t step_count;
-    bool scoring; /* logits of every token but the last, and nothing is kept */
-    rm_logits_fn *fn;
-    void *user;
+    rm_rows_wanted rows;
     uint32_t run_count, row_count; /* waiting in the sweep */
     uint32_t given, seen;          /* rows of logits: given to fn; of this try */
 } advance;
@@ -61,13 +59,24 @@ static int check(const advance *a, remat_error *err) {
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
+/* What remat_logits() is going to show: the row after the last token of a step. */
+static void keep_logits(const advance *a, const rm_row_run *run, uint32_t position,
+                        const float *logits) {
+    for (uint32_t i = 0; i < a->step_count; i++) {
+        const remat_sequence *s = a->steps[i].sequence;
+        if (s->index == run->sequence && position + 1 == total_of(&a->steps[i]))
+            memcpy(s->logits, logits, a->e->model.shape.vocabulary * sizeof *logits);
+    }
+}
+
 /* A step that begins again gives each row once. */
 static int give_row(void *user, const rm_row_run *run, uint32_t position, const float *logits,
                     remat_error *err) {
     advance *a = user;
     if (a->seen++ < a->given) return REMAT_OK;
     a->given++;
-    return a->fn(a->user, run, position, logits, err);
+    keep_logits(a, run, position, logits);
+    return a->rows.fn != NULL ? a->rows.fn(a->rows.user, run, position, logits, err) : REMAT_OK;
 }
 
 /* Checkpoints of columns first .. end - 1. (Inputs go with their pages.) */
@@ -134,8 +143,8 @@ static int add_step(advance *a, const remat_step *step, remat_error *err) {
     const remat_sequence *s = step->sequence;
     const uint32_t total = total_of(step), layers = a->e->model.shape.layer_count;
     /* The first token whose logits are wanted, and the first after it whose are not. */
-    const uint32_t logits_first = a->scoring ? s->count : total - 1;
-    const uint32_t logits_end = a->scoring ? total - 1 : total;
+    const uint32_t logits_first = a->rows.fn != NULL ? s->count + a->rows.first : total - 1;
+    const uint32_t logits_end = a->rows.forget ? total - 1 : total;
     rm_route *route = &a->e->route;
     (void)rm_route_make(route, s->index, s->count, logits_first);
     for (uint32_t c = 0; c < rm_columns(s->count); c++) {
@@ -179,17 +188,6 @@ static int run_healing(advance *a, remat_error *err) {
 
 /* --- results ---------------------------------------------------------------------------------- */
 
-/* Without a scorer the only rows with logits are the last of each step. */
-static int keep_logits(void *user, const rm_row_run *run, uint32_t position, const float *logits,
-                       remat_error *err) {
-    remat_engine *e = user;
-    const remat_sequence *s = &e->sequences[run->sequence];
-    (void)position;
-    (void)err;
-    memcpy(s->logits, logits, e->model.shape.vocabulary * sizeof *logits);
-    return REMAT_OK;
-}
-
 /* The sequence as it was before the step. */
 static void take_back(remat_sequence *s, uint32_t total) {
     const uint32_t keep = rm_columns(s->count);
@@ -224,17 +222,16 @@ static void take_over(const remat_step *step) {
 }
 
 int rm_engine_advance(remat_engine *e, const remat_step *steps, uint32_t step_count,
-                      rm_logits_fn *score, void *user, remat_error *err) {
-    advance a = {.e = e, .steps = steps, .step_count = step_count, .scoring = score != NULL};
-    a.fn = a.scoring ? score : keep_logits;
-    a.user = a.scoring ? user : e;
+                      const rm_rows_wanted *rows, remat_error *err) {
+    advance a = {.e = e, .steps = steps, .step_count = step_count};
+    if (rows != NULL) a.rows = *rows;
     RM_TRY(check(&a, err));
     const int status = run_healing(&a, err);
     rm_allowance_end(e);
     rm_engine_warn_spill(e);
     rm_policy_age(e);
     for (uint32_t i = 0; i < step_count; i++) {
-        if (status == REMAT_OK && !a.scoring) {
+        if (status == REMAT_OK && !a.rows.forget) {
             take_over(&steps[i]);
         } else {
             take_back(steps[i].sequence, total_of(&steps[i]));

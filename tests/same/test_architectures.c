@@ -85,7 +85,8 @@ static int score(comparison *c, const subject *s, remat_kv kv, remat_error *err)
     if (status == REMAT_OK) status = remat_sequence_open(&q, e, err);
     if (status == REMAT_OK && e->model.shape.vocabulary == c->right->vocabulary) {
         const remat_step step = {.sequence = q, .tokens = s->tokens, .count = s->count};
-        status = rm_engine_advance(e, &step, 1, compare_row, c, err);
+        const rm_rows_wanted rows = {.fn = compare_row, .user = c, .forget = true};
+        status = rm_engine_advance(e, &step, 1, &rows, err);
     }
     remat_close(&e);
     return status;

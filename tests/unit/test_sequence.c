@@ -7,6 +7,7 @@
 #include "harness.h"
 #include "tiny_model.h"
 
+#include <math.h>
 #include <unistd.h>
 
 enum { CONTEXT = 400, LAYERS = 3 };
@@ -279,6 +280,59 @@ static void scoring_keeps_nothing(void) {
     }
 }
 
+/* Rows of logits on the way are those that remat_logits() shows when the text ends there, and their
+ * sum is what makes probabilities of them. */
+enum { ROWS_FIRST = 250, ROWS = 100 };
+
+typedef struct seen_rows {
+    uint32_t next, vocabulary; /* index of the call that is expected */
+    float logits[ROWS][300];
+    uint32_t count;
+} seen_rows;
+
+static void see_row(void *user, uint32_t index, const float *logits, float log_sum) {
+    seen_rows *r = user;
+    double sum = 0;
+    EXPECT_EQ_U64(index, r->next);
+    r->next = index + 1;
+    for (uint32_t i = 0; i < r->vocabulary; i++)
+        sum += exp((double)(logits[i] - log_sum));
+    EXPECT(fabs(sum - 1) < 1e-5);
+    if (r->count < ROWS) memcpy(r->logits[r->count], logits, r->vocabulary * sizeof *logits);
+    r->count++;
+}
+
+static void rows_on_the_way(void) {
+    static seen_rows r;
+    for (uint32_t resident = 0; resident < 2; resident++) {
+        bench a, b;
+        REQUIRE(open_bench(&a, 1, resident ? REMAT_ALL : 64));
+        REQUIRE(open_bench(&b, 1, REMAT_ALL));
+        r = (seen_rows){.next = ROWS_FIRST, .vocabulary = tiny_spec_default().vocabulary};
+        REQUIRE(r.vocabulary <= 300);
+        /* In two calls: the second one's rows count from its own tokens. */
+        EXPECT(remat_advance_rows(a.s[0], tokens, 300, ROWS_FIRST, see_row, &r, &a.err) ==
+               REMAT_OK);
+        EXPECT_EQ_U64(r.count, 50);
+        r.next = 0;
+        EXPECT(remat_advance_rows(a.s[0], tokens + 300, 50, 0, see_row, &r, &a.err) == REMAT_OK);
+        EXPECT_EQ_U64(r.count, ROWS);
+        EXPECT_EQ_U64(remat_sequence_count(a.s[0]), 350);
+        EXPECT(append(&b, 0, ROWS_FIRST) == REMAT_OK);
+        for (uint32_t i = 0; i < ROWS; i++) {
+            EXPECT(append(&b, 0, 1) == REMAT_OK);
+            EXPECT(memcmp(r.logits[i], remat_logits(b.s[0]), r.vocabulary * sizeof(float)) == 0);
+        }
+        EXPECT(memcmp(remat_logits(a.s[0]), remat_logits(b.s[0]), r.vocabulary * sizeof(float)) ==
+               0);
+        EXPECT(remat_advance_rows(a.s[0], tokens, 5, 5, see_row, &r, &a.err) == REMAT_E_USAGE);
+        EXPECT(remat_advance_rows(a.s[0], tokens, 51, 0, see_row, &r, &a.err) == REMAT_E_CONTEXT);
+        EXPECT_EQ_U64(remat_sequence_count(a.s[0]), 350);
+        remat_close(&a.e);
+        remat_close(&b.e);
+    }
+}
+
 /* Sequences come and go without touching each other's pages. */
 static void sequences_are_apart(void) {
     bench b;
@@ -324,6 +378,6 @@ static void generation_says_why_it_ended(void) {
 int main(int argc, char **argv) {
     return RM_RUN(argc, argv, T(all_stays_cached), T(a_limit_drops_the_first_pages),
                   T(nothing_stays_cached), T(a_limit_spills_the_first_pages), T(what_goes_first),
-                  T(who_gives_way), T(scoring_keeps_nothing), T(sequences_are_apart),
-                  T(generation_says_why_it_ended));
+                  T(who_gives_way), T(scoring_keeps_nothing), T(rows_on_the_way),
+                  T(sequences_are_apart), T(generation_says_why_it_ended));
 }
