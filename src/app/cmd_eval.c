@@ -117,11 +117,12 @@ static int text_windows(app_windows *w, remat_engine *e, const app_args *args, r
 static int check(const app_args *args, remat_error *err) {
     const bool needle = args->lengths.count > 0 || args->depths.count > 0 || args->repeat > 0;
     const bool text = args->base != NULL || args->save_base != NULL || args->chunks > 0 ||
-                      args->stride > 0 || args->piece > 0 || args->ppl != NULL;
+                      args->stride > 0 || args->piece > 0 || args->ppl != NULL ||
+                      args->tokens != NULL;
     if (args->needle && text)
         return rm_fail(
             err, REMAT_E_USAGE,
-            "--needle: --ppl, --base, --save-base, --chunks, --ppl-stride and --step are "
+            "--needle: --ppl, --tokens, --base, --save-base, --chunks, --ppl-stride and --step are "
             "for perplexity");
     if (!args->needle && needle)
         return rm_fail(err, REMAT_E_USAGE,

@@ -26,7 +26,7 @@ static int list_shapes(const app_args *args) {
     return REMAT_OK;
 }
 
-static int show(const app_plan_view *v, const app_args *args, remat_error *err) {
+static void show(const app_plan_view *v, const app_args *args) {
     rm_json j;
     rm_json_start(&j, app_out());
     rm_json *to = args->json ? &j : NULL;
@@ -36,16 +36,12 @@ static int show(const app_plan_view *v, const app_args *args, remat_error *err) 
     } else {
         app_plan_text(v);
     }
-    int status = args->task != NULL ? app_plan_task(to, v, args->task, err) : REMAT_OK;
-    if (status == REMAT_OK && args->cost)
-        status = app_plan_cost(to, v, &args->costs, args->plot, err);
-    if (status == REMAT_OK && args->plot != NULL && !args->cost)
-        status = app_plan_plot(v, args->plot, err);
+    if (args->task != NULL) app_plan_task(to, v, args->task);
+    if (args->cost) app_plan_cost(to, v, &args->costs);
     if (args->json) {
         rm_json_close(&j, '}');
         app_printf("\n");
     }
-    return status;
 }
 
 /* The view is larger than a stack frame may be. */
@@ -53,13 +49,19 @@ static int plan_of(remat_engine *e, const app_args *args, remat_error *err) {
     app_plan_view *v;
     RM_TRY(app_alloc(&v, NULL, 1, sizeof *v, err));
     RM_TRY(app_plan_view_make(v, e, args, err));
-    return show(v, args, err);
+    if (args->plot != NULL)
+        RM_TRY(args->cost ? app_plan_cost_plot(v, &args->costs, args->plot, err)
+                          : app_plan_plot(v, args->plot, err));
+    show(v, args);
+    return REMAT_OK;
 }
 
 int app_plan(const app_args *args, remat_error *err) {
     remat_engine *e = NULL;
     if (args->list_shapes) return list_shapes(args);
     if (args->plot != NULL) RM_TRY(app_plot_check(args->plot, err));
+    if (args->task != NULL) RM_TRY(app_plan_task_check(args->task, err));
+    if (args->cost) RM_TRY(app_plan_cost_check(&args->costs, err));
     if (args->model_shape != NULL) {
         remat_shape shape;
         RM_TRY(app_shape(&shape, args, err));

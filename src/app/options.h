@@ -2,14 +2,21 @@
  * options.h: the tables behind the command line, for whoever prints them. Part: app.
  *
  * Help (usage.c), completion (completion.c) and the environment (environment.c) come from these
- * tables, which stand in args.c, and from nothing else. The values are read in option.c.
+ * tables, which stand in option_table.c, and from nothing else. The values are read in option.c.
  */
 #ifndef RM_APP_OPTIONS_H
 #define RM_APP_OPTIONS_H
 
 #include "app/args.h"
 
-enum { APP_NAMES_MAX = 4 };
+enum {
+    APP_NAMES_MAX = 4,
+    APP_OPTIONS_MAX = 160,
+    /* Commands that start an engine; that read a text; that know a model. */
+    APP_ENGINE = APP_RUN | APP_SCORE | APP_EVAL,
+    APP_INPUT = APP_ENGINE | APP_TOKENIZE,
+    APP_ALL = APP_INPUT | APP_INFO | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
+};
 
 /* Beside app_command in app_option.commands. */
 enum {

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DAY_S = 86400, YEAR_DAYS = 365, PLOT_POINTS = 64 };
+enum { DAY_S = 86400, YEAR_DAYS = 365, PLOT_POINTS = 13 };
 
 static const char SOURCES[] =
     "examples where nothing was given: 0.17 USD a kWh (US households, EIA, 2025); 600 USD and 65 W "
@@ -59,7 +59,7 @@ static costs costs_of(const app_plan_view *v, const app_costs *a) {
     return c;
 }
 
-static int check(const app_costs *a, remat_error *err) {
+int app_plan_cost_check(const app_costs *a, remat_error *err) {
     if (a->hours > 24 || a->hours == 0)
         return rm_fail(err, REMAT_E_USAGE, "--hours: more than 0, at most 24 a day");
     if (a->cached > 1) return rm_fail(err, REMAT_E_USAGE, "--cached: a share of the input, 0 to 1");
@@ -101,8 +101,9 @@ static void print_text(const costs *c) {
     app_printf("  %s\n", SOURCES);
 }
 
-/* What has been spent after so many days. */
-static int plot(const costs *c, const char *path, remat_error *err) {
+int app_plan_cost_plot(const app_plan_view *v, const app_costs *how, const char *path,
+                       remat_error *err) {
+    const costs all = costs_of(v, how), *c = &all;
     double x[PLOT_POINTS], own[PLOT_POINTS], api[PLOT_POINTS];
     double days = c->years * YEAR_DAYS;
     if (isfinite(c->even_days) && 2 * c->even_days < 10 * days && 2 * c->even_days > days)
@@ -124,14 +125,10 @@ static int plot(const costs *c, const char *path, remat_error *err) {
     return app_plot_write(path, caption, &panel, 1, err);
 }
 
-int app_plan_cost(rm_json *j, const app_plan_view *v, const app_costs *how, const char *plot_path,
-                  remat_error *err) {
-    RM_TRY(check(how, err));
+void app_plan_cost(rm_json *j, const app_plan_view *v, const app_costs *how) {
     const costs c = costs_of(v, how);
-    if (plot_path != NULL) RM_TRY(plot(&c, plot_path, err));
     if (j != NULL)
         print_json(j, &c);
     else
         print_text(&c);
-    return REMAT_OK;
 }

@@ -80,6 +80,7 @@ static void limits(rm_json *j, const app_plan_view *v) {
 
 static void model(rm_json *j, const app_plan_view *v) {
     rm_json_open(j, "model", '{');
+    rm_json_string(j, "name", v->name);
     rm_json_string(j, "architecture", v->info.architecture);
     rm_json_string(j, "quantization", v->info.quantization);
     rm_json_u64(j, "parameters", v->info.parameter_count);

@@ -50,7 +50,7 @@ int app_plan_plot(const app_plan_view *v, const char *path, remat_error *err) {
          .name_count = parts},
     };
     char caption[160];
-    snprintf(caption, sizeof caption, "%s, %s, %u x %u tokens", v->info.architecture,
-             v->info.quantization, v->limits.sequence_count, v->limits.context_count);
+    snprintf(caption, sizeof caption, "%.90s, %s, %u x %u tokens", v->name, v->info.quantization,
+             v->limits.sequence_count, v->limits.context_count);
     return app_plot_write(path, caption, panels, sizeof panels / sizeof *panels, err);
 }

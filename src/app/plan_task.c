@@ -120,15 +120,17 @@ static const app_plan_point *least(const need *n, const app_plan_view *v) {
     return NULL;
 }
 
-int app_plan_task(rm_json *j, const app_plan_view *v, const char *task, remat_error *err) {
+int app_plan_task_check(const char *task, remat_error *err) {
+    if (find(task) != NULL) return REMAT_OK;
+    return rm_fail(err, REMAT_E_USAGE,
+                   "--task: there is no \"%.20s\"; use batch, rag, code, chat, voice or api", task);
+}
+
+void app_plan_task(rm_json *j, const app_plan_view *v, const char *task) {
     const need *n = find(task);
-    if (n == NULL)
-        return rm_fail(err, REMAT_E_USAGE,
-                       "--task: there is no \"%.20s\"; use batch, rag, code, chat, voice or api",
-                       task);
     if (j != NULL) {
         print_json(j, n, v);
-        return REMAT_OK;
+        return;
     }
     app_printf("\n%s (%s):\n", n->task, n->what);
     for (uint32_t i = 0; i < v->row_count; i++) {
@@ -144,5 +146,4 @@ int app_plan_task(rm_json *j, const app_plan_view *v, const char *task, remat_er
                    (double)best->budget_bytes / MIB, (double)best->budget_bytes / MIB + 0.5,
                    v->limits.context_count);
     app_printf("  %s\n", advice(n, best, v));
-    return REMAT_OK;
 }

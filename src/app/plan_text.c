@@ -27,7 +27,8 @@ static void part(const char *name, uint64_t bytes, uint64_t all) {
     memset(bar, '#', sizeof bar);
     bar[n < BAR ? n : BAR] = '\0';
     if (bytes > 0)
-        app_printf("  %-22s %12s %5.1f %%  %s\n", name, size_of(size, bytes), 100 * share, bar);
+        app_printf("  %-22s %12s %5.1f %%%s%s\n", name, size_of(size, bytes), 100 * share,
+                   n > 0 ? "  " : "", bar);
 }
 
 static void detail(const char *name, uint64_t bytes) {
@@ -51,7 +52,11 @@ static void weights(const app_plan_view *v) {
         least = v->layer_bytes[l] < least ? v->layer_bytes[l] : least;
         most = v->layer_bytes[l] > most ? v->layer_bytes[l] : most;
     }
-    app_printf("    %u layers of %.2f to %.2f MiB\n", v->info.layer_count, mib(least), mib(most));
+    if (least == most)
+        app_printf("    %u layers of %.2f MiB\n", v->info.layer_count, mib(most));
+    else
+        app_printf("    %u layers of %.2f to %.2f MiB\n", v->info.layer_count, mib(least),
+                   mib(most));
 }
 
 static void memory(const app_plan_view *v) {
@@ -94,8 +99,8 @@ static void limits(const app_plan_view *v) {
     app_printf("\nin %s%s:\n", size_of(size, budget),
                v->budget_bytes > 0 ? "" : " (what this machine can give now)");
     app_printf("  largest context         %10u tokens in memory, %u with the rest on disk or "
-               "computed again\n",
-               v->context_resident, v->context_most);
+               "computed again (made for %u)\n",
+               v->context_resident, v->context_most, v->info.context_count);
     app_printf("  sequences of %-10u %10u in memory, %u at all\n", v->limits.context_count,
                v->sequences_resident, v->sequences_most);
 }
@@ -116,11 +121,11 @@ static void savings(const app_plan_view *v) {
 void app_plan_text(const app_plan_view *v) {
     char size[24];
     const bool file = v->info.file_bytes > 0;
-    app_printf("%s, %.4g M parameters, mostly %s%s%s; %u x %u tokens, cache %s\n\n",
-               v->info.architecture, (double)v->info.parameter_count / 1e6, v->info.quantization,
-               file ? ", file " : "", file ? size_of(size, v->info.file_bytes) : "",
-               v->limits.sequence_count, v->limits.context_count,
-               v->limits.kv == REMAT_KV_F32 ? "f32" : "f16");
+    app_printf("%s: %s%s%.4g M parameters, mostly %s%s%s; %u x %u tokens, cache %s\n\n", v->name,
+               file ? v->info.architecture : "", file ? ", " : "",
+               (double)v->info.parameter_count / 1e6, v->info.quantization, file ? ", file " : "",
+               file ? size_of(size, v->info.file_bytes) : "", v->limits.sequence_count,
+               v->limits.context_count, v->limits.kv == REMAT_KV_F32 ? "f32" : "f16");
     memory(v);
     budgets(v);
     limits(v);

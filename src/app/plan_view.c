@@ -2,6 +2,7 @@
 #include "app/plan_view.h"
 #include "app/input.h"
 #include "base/check.h"
+#include "base/io.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -123,12 +124,15 @@ static uint32_t largest(const search *s, uint32_t step, uint32_t most) {
 }
 
 static void make_limits(app_plan_view *v, remat_engine *e) {
-    enum { CONTEXT_MOST = 1 << 22, SEQUENCES_MOST = 256 };
+    enum { SEQUENCES_MOST = 256 };
+    /* A model is good for the context that it was made for. */
+    const uint32_t made_for = v->info.context_count, wanted = v->limits.context_count;
+    const uint32_t most = (made_for > wanted ? made_for : wanted) + CONTEXT_STEP - 1;
     const uint64_t budget = v->budget_bytes > 0 ? v->budget_bytes : v->free_bytes;
     search s = {.engine = e, .limits = v->limits, .budget = budget};
-    v->context_most = largest(&s, CONTEXT_STEP, CONTEXT_MOST);
+    v->context_most = largest(&s, CONTEXT_STEP, most);
     s.resident = true;
-    v->context_resident = largest(&s, CONTEXT_STEP, CONTEXT_MOST);
+    v->context_resident = largest(&s, CONTEXT_STEP, most);
     s.sequences = true;
     v->sequences_resident = largest(&s, 1, SEQUENCES_MOST);
     s.resident = false;
@@ -259,7 +263,8 @@ static void save_by_machines(app_plan_view *v) {
 
 int app_plan_view_make(app_plan_view *out, remat_engine *e, const app_args *args,
                        remat_error *err) {
-    *out = (app_plan_view){.budget_bytes = args->memory_bytes};
+    const char *name = args->model_shape != NULL ? args->model_shape : args->model;
+    *out = (app_plan_view){.name = rm_path_tail(name), .budget_bytes = args->memory_bytes};
     app_plan_view *v = out;
     remat_stats stats;
     remat_info(&v->info, e);

@@ -39,6 +39,7 @@ typedef struct app_plan_saving {
 } app_plan_saving;
 
 typedef struct app_plan_view {
+    const char *name; /* the end of the file's path, or of the shape's */
     remat_model_info info;
     remat_limits limits;
     remat_plan plan;       /* for the budget, or without one */
@@ -69,10 +70,15 @@ void app_plan_json(rm_json *j, const app_plan_view *v);
 /* The frontier, and where memory goes, as a picture. */
 int app_plan_plot(const app_plan_view *v, const char *path, remat_error *err);
 
-/* What suits a kind of work (--task); what it costs beside an API (--cost), with a picture where
- * plot_path is one. As members of j, or with NULL as text. Errors: REMAT_E_USAGE. */
-int app_plan_task(rm_json *j, const app_plan_view *v, const char *task, remat_error *err);
-int app_plan_cost(rm_json *j, const app_plan_view *v, const app_costs *how, const char *plot_path,
-                  remat_error *err);
+/* What suits a kind of work (--task), and what it costs beside an API (--cost): as members of j, or
+ * with NULL as text. The checks come before any work. Errors: REMAT_E_USAGE. */
+int app_plan_task_check(const char *task, remat_error *err);
+void app_plan_task(rm_json *j, const app_plan_view *v, const char *task);
+int app_plan_cost_check(const app_costs *how, remat_error *err);
+void app_plan_cost(rm_json *j, const app_plan_view *v, const app_costs *how);
+
+/* What has been spent here and there, month by month. */
+int app_plan_cost_plot(const app_plan_view *v, const app_costs *how, const char *path,
+                       remat_error *err);
 
 #endif /* RM_APP_PLAN_VIEW_H */

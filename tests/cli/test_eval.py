@@ -171,6 +171,7 @@ refuses("two texts", 2, *BASE, "--ppl", text, says="--ppl")
 refuses("no text", 2, "eval", "-m", M, stdin=b"", says="empty")
 refuses("--ppl of no file", 1, "eval", "-m", M, "--ppl", TMP / "none")
 refuses("--needle and --ppl", 2, "eval", "-m", M, "--needle", "--ppl", text)
+refuses("--needle and --tokens", 2, *BASE[:5], "--needle", says="--needle")
 refuses("--depths without --needle", 2, *BASE, "--depths", "50", says="--needle")
 refuses("--depths 101", 2, "eval", "-m", M, "--needle", "--raw", "--depths", "0,101", "--lengths", "300", says="101")
 for bad in ("-1", "", ",", "5,", ",5", "5,,6", "a", "5;6", "1" * 40, "99999999999", ",".join("5" * 17)):
