@@ -199,7 +199,8 @@ static int save_cache(app_plan_view *v, remat_engine *e, remat_error *err) {
         RM_TRY(remat_plan_for(&p, e, &l, 0, err));
         snprintf(name, sizeof name, "%u requests that share their first %u tokens", n,
                  l.context_count);
-        add_saving(v, name, v->full.predicted_peak_bytes - p.kv_bytes / n * (n - 1), 0, "nothing");
+        add_saving(v, name, v->full.predicted_peak_bytes - p.kv_bytes / n * (n - 1), 0,
+                   "nothing; not in this version");
     }
     return REMAT_OK;
 }
