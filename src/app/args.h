@@ -1,8 +1,8 @@
 /*
  * args.h: the command line, from one table. Part: app.
  *
- * The table (option_table.c) names every option once, with the commands that know it, its kind, its place
- * in app_args and its line of help; parsing, checking and `--help` all come from it.
+ * The table (option_table.c) names every option once, with the commands that know it, its kind, its
+ * place in app_args and its line of help; parsing, checking and `--help` all come from it.
  */
 #ifndef RM_APP_ARGS_H
 #define RM_APP_ARGS_H

@@ -2,8 +2,8 @@
  * plan_task.c: which budgets suit a kind of work, and why the others do not. Part: app.
  *
  * Needs are how long people wait (Nielsen, Usability Engineering, 1993: a second keeps the thought,
- * ten the attention) and how fast they take in: reading 250 words a minute is 5 to 6 tokens a second,
- * listening to 150 is 3 to 4.
+ * ten the attention) and how fast they take in: reading 250 words a minute is 5 to 6 tokens a
+ * second, listening to 150 is 3 to 4.
  */
 #include "app/plan_view.h"
 #include "base/check.h"

@@ -188,7 +188,7 @@ static int save_cache(app_plan_view *v, remat_engine *e, remat_error *err) {
         RM_TRY(remat_plan_for(&p, e, &l, 0, err));
         snprintf(name, sizeof name, "a window of %u tokens", windows[i]);
         add_saving(v, name, v->full.predicted_peak_bytes - (v->full.kv_bytes - p.kv_bytes), 0,
-                   "what is older is forgotten");
+                   "what is older is forgotten; not in this version");
     }
     /* Requests that begin alike, with half of the context. */
     const uint32_t n = v->limits.sequence_count;
@@ -199,7 +199,8 @@ static int save_cache(app_plan_view *v, remat_engine *e, remat_error *err) {
         RM_TRY(remat_plan_for(&p, e, &l, 0, err));
         snprintf(name, sizeof name, "%u requests that share their first %u tokens", n,
                  l.context_count);
-        add_saving(v, name, v->full.predicted_peak_bytes - p.kv_bytes / n * (n - 1), 0, "nothing");
+        add_saving(v, name, v->full.predicted_peak_bytes - p.kv_bytes / n * (n - 1), 0,
+                   "nothing; not in this version");
     }
     return REMAT_OK;
 }
@@ -257,7 +258,7 @@ static void save_by_machines(app_plan_view *v) {
         }
         char name[64];
         snprintf(name, sizeof name, "layers over %u machines (the fullest one)", n);
-        add_saving(v, name, rest + most, 0, "a network");
+        add_saving(v, name, rest + most, 0, "a network; not in this version");
     }
 }
 

@@ -1,8 +1,9 @@
 /*
- * plan_view.h: everything that `remat plan` says about a model and a context, as numbers. Part: app.
+ * plan_view.h: everything that `remat plan` says about a model and a context, as numbers. Part:
+ * app.
  *
- * All of it comes from remat_plan_for() and the weights as the engine lays them out; what is computed
- * here is differences and searches.
+ * All of it comes from remat_plan_for() and the weights as the engine lays them out; what is
+ * computed here is differences and searches.
  */
 #ifndef RM_APP_PLAN_VIEW_H
 #define RM_APP_PLAN_VIEW_H
@@ -48,8 +49,8 @@ typedef struct app_plan_view {
     uint64_t free_bytes;   /* what `auto` would take here now */
     app_plan_point rows[APP_PLAN_ROWS], frontier[APP_PLAN_POINTS];
     uint32_t row_count, point_count;
-    /* Of the budget: tokens of a sequence, and sequences of this context, that are wholly in memory;
-     * and that work at all. 0: none. */
+    /* Of the budget: tokens of a sequence, and sequences of this context, that are wholly in
+     * memory; and that work at all. 0: none. */
     uint32_t context_resident, context_most, sequences_resident, sequences_most;
     app_plan_type types[APP_PLAN_TYPES];
     uint32_t type_count;

@@ -1,5 +1,6 @@
 /*
- * preset.h: models described by their numbers: well-known ones by name, others from a file. Part: app.
+ * preset.h: models described by their numbers: well-known ones by name, others from a file. Part:
+ * app.
  */
 #ifndef RM_APP_PRESET_H
 #define RM_APP_PRESET_H
@@ -19,8 +20,8 @@ const app_preset *app_presets(size_t *count);
 /* The one of this name, in any case, or NULL. */
 const app_preset *app_preset_find(const char *name);
 
-/* The shape that --model-shape names: a preset, or a JSON file (docs/man). --weight-type says its type
- * of weights where it has none. Errors: REMAT_E_USAGE, REMAT_E_FAILED (no such file). */
+/* The shape that --model-shape names: a preset, or a JSON file (docs/man). --weight-type says its
+ * type of weights where it has none. Errors: REMAT_E_USAGE, REMAT_E_FAILED (no such file). */
 int app_shape(remat_shape *out, const app_args *args, remat_error *err);
 
 #endif /* RM_APP_PRESET_H */

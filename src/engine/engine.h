@@ -96,8 +96,8 @@ void rm_engine_warn_spill(remat_engine *e);
 /* Gives up all pages behind the sequence's tokens, and what is kept in their place. */
 void rm_sequence_empty(remat_sequence *s);
 
-/* What a plan is made for. follows: memory may have to be given back later; start: the spill file is
- * going to be made. */
+/* What a plan is made for. follows: memory may have to be given back later; start: the spill file
+ * is going to be made. */
 typedef struct rm_want {
     uint64_t budget_bytes;
     bool follows, start;

@@ -1,4 +1,5 @@
-/* planning.c: what a context will take and how fast it will be: the public functions. Part: engine. */
+/* planning.c: what a context will take and how fast it will be: the public functions. Part: engine.
+ */
 #include "base/dirs.h"
 #include "base/machine.h"
 #include "engine/policy.h"

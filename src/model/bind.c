@@ -149,9 +149,8 @@ int rm_model_visit(rm_model *m, rm_visit_fn *fn, void *user, remat_error *err) {
                                       &y->bq,
                                       &y->bk,
                                       &y->bv};
-        rm_matrix *const matrices[] = {&y->wq,     &y->wk,   &y->wv, &y->wo,
-                                       &y->router, &y->gate, &y->up, &y->down,
-                                       &y->beside};
+        rm_matrix *const matrices[] = {&y->wq,   &y->wk, &y->wv,   &y->wo,    &y->router,
+                                       &y->gate, &y->up, &y->down, &y->beside};
         for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++)
             RM_TRY(visit_vector(fn, user, vectors[j], err));
         for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)

@@ -2,8 +2,8 @@
  * described.c: a model from its numbers, without a file. Part: model.
  *
  * Matrices and vectors are the ones that a file of such a model would have, so that what plans for
- * files plans for these. Multi-head latent attention (DeepSeek-V2, 2024) has wq from the query's own
- * latent, wk to the latent that is cached, wv from there to keys and values of heads.
+ * files plans for these. Multi-head latent attention (DeepSeek-V2, 2024) has wq from the query's
+ * own latent, wk to the latent that is cached, wv from there to keys and values of heads.
  */
 #include "model/model.h"
 

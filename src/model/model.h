@@ -30,8 +30,8 @@ typedef struct rm_shape {
     rm_rope_style rope_style;
     uint32_t rope_dim;      /* rotated channels of a head, from the first on */
     uint32_t attention_dim; /* scores are divided by its root; head_dim for most */
-    /* Values cached of a token in place of heads (multi-head latent attention, DeepSeek-V2, 2024); 0:
-     * none. Only described models have it. */
+    /* Values cached of a token in place of heads (multi-head latent attention, DeepSeek-V2, 2024);
+     * 0: none. Only described models have it. */
     uint32_t latent_dim;
     double rope_local_base; /* base of RM_ROPE_LOCAL; 0: no layer uses it */
     /* Mixture of experts: each row goes through expert_used of expert_count (0: dense), weighted
@@ -118,9 +118,9 @@ int rm_model_describe(rm_model *m, const rm_gguf *g, remat_error *err);
  * another model. */
 int rm_model_bind(rm_model *m, rm_ledger *l, const rm_gguf *g, remat_error *err);
 
-/* A model that there is no file of, from its numbers: rm_model_describe() and rm_model_bind() in one.
- * It can be laid out, and so be planned for, but not loaded. *parameter_count: what its matrices and
- * vectors come to. Errors: REMAT_E_USAGE naming the number. */
+/* A model that there is no file of, from its numbers: rm_model_describe() and rm_model_bind() in
+ * one. It can be laid out, and so be planned for, but not loaded. *parameter_count: what its
+ * matrices and vectors come to. Errors: REMAT_E_USAGE naming the number. */
 int rm_model_from_shape(rm_model *m, rm_ledger *l, const remat_shape *numbers,
                         uint64_t *parameter_count, remat_error *err);
 

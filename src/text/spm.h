@@ -47,7 +47,8 @@ size_t rm_spm_work_bytes(size_t text_bytes);
 /* memory: aligned to 64 bytes, the caller's; it must stay until the text is done. */
 rm_spm_work rm_spm_begin(void *memory, size_t text_bytes);
 
-/* The next piece of the text, all of whose tokens go to the same out. blank: one is put before it. */
+/* The next piece of the text, all of whose tokens go to the same out. blank: one is put before it.
+ */
 int rm_spm_tokenize(rm_ids *out, const rm_spm *s, const char *text, size_t bytes, bool blank,
                     rm_spm_work *work, remat_error *err);
 

@@ -200,8 +200,8 @@ static void random_scores(void) {
 }
 
 /* A word is the same tokens wherever it was before: in the same piece, in another one, or nowhere.
- * Pieces of a byte between tokens of a byte, each with a blank before it, are the most that the work
- * memory has to hold. */
+ * Pieces of a byte between tokens of a byte, each with a blank before it, are the most that the
+ * work memory has to hold. */
 static void pieces(void) {
     static const tiny_token tokens[] = {{B, 1, -1},      {"a", 1, -2},      {"b", 1, -3},
                                         {"ab", 1, -4},   {B "a", 1, -5},    {"ba", 1, -6},
