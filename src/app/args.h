@@ -19,6 +19,7 @@ typedef enum app_command {
     APP_DETOKENIZE = 1 << 4,
     APP_PLAN = 1 << 5,
     APP_TEMPLATE = 1 << 6,
+    APP_BENCH = 1 << 7,
     APP_COMPLETION = 1 << 16,
     APP_VERSION = 1 << 17,
 } app_command;
@@ -54,6 +55,10 @@ typedef struct app_args {
     /* output */
     const char *logits;
     uint32_t top;
+    /* of bench: lists */
+    const char *budgets, *prompt_counts, *answer_counts, *thread_counts, *plot;
+    uint32_t repetitions; /* APP_UNSET_U32: not given */
+    bool csv, experiment;
 } app_args;
 
 /* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over
