@@ -87,6 +87,8 @@ void app_bench_test(char out[64], const app_bench_row *r); /* as others call it 
 /* bench_table.c: a table, row by row; or all of it as JSON. */
 void app_bench_table_begin(const app_benchmark *b);
 void app_bench_table_row(const app_benchmark *b, const app_bench_row *r);
+/* Below the table: what only a run says. */
+void app_bench_table_end(const app_benchmark *b);
 void app_bench_json(const app_benchmark *b, const remat_error *failed);
 
 /* bench_plot.c */

@@ -48,7 +48,7 @@ static void rate_cells(cells *c, const char *title, const app_bench_row *r,
                        const app_bench_rate *rate) {
     double deviation;
     const double mean = app_bench_mean(r, rate, &deviation);
-    const int digits = mean < 10 ? 2 : 1;
+    const int digits = mean < 10 ? 2 : mean < 1000 ? 1 : 0;
     if (!(mean > 0)) {
         cell(c, title, 15, "-");
     } else if (r->run_count > 1) {
@@ -56,8 +56,11 @@ static void rate_cells(cells *c, const char *title, const app_bench_row *r,
     } else {
         cell(c, title, 15, "%.*f", digits, mean);
     }
-    cell(c, "planned", 8, rate->planned > 0 ? "%.*f" : "-", rate->planned < 10 ? 2 : 1,
-         rate->planned);
+    if (rate->planned > 0) {
+        cell(c, "planned", 8, "%.*f", rate->planned < 10 ? 2 : 0, rate->planned);
+    } else {
+        cell(c, "planned", 8, "-");
+    }
 }
 
 static void fill(cells *c, const app_benchmark *b, const app_bench_row *r) {
@@ -72,14 +75,14 @@ static void fill(cells *c, const app_benchmark *b, const app_bench_row *r) {
     if (!all_alike(b, false)) cell(c, "kv", -3, "%s", r->kv);
     if (!all_alike(b, true)) cell(c, "threads", 7, "%u", r->threads);
     if (r->name == NULL) cell(c, "test", -20, "%s", test);
-    mib_cell(c, "MiB", 8, r->budget_bytes > 0, r->budget_bytes);
-    mib_cell(c, "peak", 8, done, r->peak_bytes);
+    mib_cell(c, "limit MiB", 9, r->budget_bytes > 0, r->budget_bytes);
+    mib_cell(c, "peak MiB", 8, done, r->peak_bytes);
     mib_cell(c, "planned", 8, done, r->predicted_peak_bytes);
     rate_cells(c, "prompt t/s", r, &r->prompt);
     rate_cells(c, "answer t/s", r, &r->answer);
-    mib_cell(c, "read", 8, done, r->weight_read_bytes + r->spill_read_bytes);
-    mib_cell(c, "written", 8, done, r->spill_written_bytes);
-    cell(c, "again", 8, done ? "%llu" : "-", (unsigned long long)r->recomputed_tokens);
+    mib_cell(c, "read MiB", 8, done, r->weight_read_bytes + r->spill_read_bytes);
+    mib_cell(c, "written", 7, done, r->spill_written_bytes);
+    cell(c, "again", 7, done ? "%llu" : "-", (unsigned long long)r->recomputed_tokens);
     if (done) {
         cell(c, "logits", -16, "%016llx", (unsigned long long)r->hash);
     } else if (r->minimum_bytes > 0) {
@@ -321,4 +324,11 @@ void app_bench_table_row(const app_benchmark *b, const app_bench_row *r) {
     for (size_t i = 0; i < c.count; i++)
         put_cell(c.text[i], c.width[i]);
     app_printf("\n");
+}
+
+void app_bench_table_end(const app_benchmark *b) {
+    if (b->args->csv || b->thread_count == 0) return;
+    app_printf("\nremat %s, kernels %s, %u threads, %u runs of each row", remat_version(),
+               b->kernels, b->thread_count, b->repetitions);
+    app_printf(b->repetitions > 1 ? ": mean ± standard deviation\n" : "\n");
 }

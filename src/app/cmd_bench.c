@@ -76,6 +76,7 @@ static int run_rows(app_benchmark *b, remat_error *err) {
         app_bench_table_row(b, &b->rows[i]);
         RM_TRY(app_flush(err));
     }
+    if (!b->args->json) app_bench_table_end(b);
     return REMAT_OK;
 }
 
