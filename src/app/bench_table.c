@@ -287,6 +287,7 @@ void app_bench_json(const app_benchmark *b, const remat_error *failed) {
         rm_json_open(&j, "error", '{');
         rm_json_string(&j, "code", app_error_name(failed->status));
         rm_json_string(&j, "message", failed->message);
+        if (failed->minimum_bytes > 0) rm_json_u64(&j, "minimum_bytes", failed->minimum_bytes);
         rm_json_close(&j, '}');
     }
     rm_json_close(&j, '}');

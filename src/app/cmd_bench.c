@@ -71,7 +71,6 @@ static int run_rows(app_benchmark *b, remat_error *err) {
             *err = why;
             return status;
         }
-        if (b->rows[i].state == APP_BENCH_FAILED) app_warn("%s", b->rows[i].message);
         if (b->args->json) continue;
         app_bench_table_row(b, &b->rows[i]);
         RM_TRY(app_flush(err));
@@ -94,12 +93,16 @@ static int judge(const app_benchmark *b, remat_error *err) {
                        "please report it with the command",
                        differ, b->row_count);
     if (failed == 0 && done > 0) return REMAT_OK;
-    for (size_t i = 0; i < b->row_count; i++) {
-        if (failed > 0 && b->rows[i].state != APP_BENCH_FAILED) continue;
-        return rm_fail(err, REMAT_E_FAILED, "bench: %zu of %zu rows failed, the first: %.150s",
-                       b->row_count - done, b->row_count, b->rows[i].message);
+    const app_bench_row *first = b->rows;
+    if (failed == 0) {
+        err->minimum_bytes = first->minimum_bytes;
+        return rm_fail(err, REMAT_E_BUDGET, "bench: no budget was large enough, the first: %.180s",
+                       first->message);
     }
-    return REMAT_OK;
+    while (first->state != APP_BENCH_FAILED)
+        first++;
+    return rm_fail(err, REMAT_E_FAILED, "bench: %zu of %zu rows failed, the first: %.180s", failed,
+                   b->row_count, first->message);
 }
 
 int app_bench(const app_args *args, remat_error *err) {
@@ -119,5 +122,6 @@ int app_bench(const app_args *args, remat_error *err) {
         }
     }
     if (args->json) app_bench_json(&b, err);
+    if (status != REMAT_OK) (void)app_flush(NULL); /* what came of it, before what is wrong */
     return status;
 }
