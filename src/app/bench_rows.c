@@ -1,4 +1,4 @@
-/* bench_rows.c: which rows remat bench has: lists and their products, or the experiment. Part: app. */
+/* bench_rows.c: the rows of remat bench: products of lists, or the experiment. Part: app. */
 #include "app/bench.h"
 #include "app/options.h"
 #include "base/check.h"
@@ -86,8 +86,8 @@ static int budget_of(app_bench_row *r, const char *word, remat_error *err) {
     return r->budget != NULL ? REMAT_OK : rm_fail(err, REMAT_E_FAILED, "bench: out of memory");
 }
 
-/* What the words mean for a run. False: they contradict each other. Without --cold, a way to compute
- * again says that what does not fit is dropped, and off that it is spilled. */
+/* What the words mean for a run. False: they contradict each other. Without --cold, a way to
+ * compute again says that what does not fit is dropped, and off that it is spilled. */
 static bool mode_of(app_bench_row *r, const char *recompute, const char *cold) {
     r->off = strcmp(recompute, "off") == 0;
     const bool any = strcmp(recompute, "auto") == 0;

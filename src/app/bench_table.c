@@ -1,4 +1,5 @@
-/* bench_table.c: what remat bench prints: a table in Markdown, CSV, or JSON. See bench.h. Part: app.
+/*
+ * bench_table.c: what remat bench prints: a table in Markdown, CSV, or JSON. Part: app.
  *
  * CSV and JSON have the same fields, from one list, under the names that llama-bench has for them.
  */

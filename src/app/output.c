@@ -141,16 +141,16 @@ void app_progress(void *user, remat_stage stage, uint64_t done, uint64_t total) 
 }
 
 void app_progress_text(const char *fmt, ...) {
-    char text[160] = "\r";
+    char text[160];
     va_list ap;
     if (!isatty(STDERR_FILENO)) return;
     va_start(ap, fmt);
-    const int n = vsnprintf(text + 1, sizeof text - 5, fmt, ap);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (n < 0) return;
-    strcat(text, "\033[K");
     shown = true;
+    to_stderr("\r", 1);
     to_stderr(text, strlen(text));
+    to_stderr("\033[K", 3);
 }
 
 void app_progress_end(void) {

@@ -1,9 +1,9 @@
 /*
  * plot.h: charts, drawn by gnuplot, with their numbers in a file beside them. Part: app.
  *
- * A picture is one or more panels side by side (or in two rows from four on). Colours can be read on
- * white and on black. The numbers of out.svg are in out.tsv: everything that is drawn, to be drawn
- * again with any tool.
+ * A picture is one or more panels side by side (or in two rows from four on). Colours can be read
+ * on white and on black. The numbers of out.svg are in out.tsv: everything that is drawn, to be
+ * drawn again with any tool.
  */
 #ifndef RM_APP_PLOT_H
 #define RM_APP_PLOT_H
@@ -42,8 +42,8 @@ typedef struct app_plot_panel {
 int app_plot_check(const char *path, remat_error *err);
 
 /* Writes the numbers to path with .tsv for its ending, and then the picture. caption: a line below
- * (model, machine). Errors: REMAT_E_FAILED: a file that cannot be written; no gnuplot, or it failed:
- * the numbers are there even so. */
+ * (model, machine). Errors: REMAT_E_FAILED: a file that cannot be written; no gnuplot, or it
+ * failed: the numbers are there even so. */
 int app_plot_write(const char *path, const char *caption, const app_plot_panel *panels,
                    size_t panel_count, remat_error *err);
 
