@@ -75,6 +75,10 @@ check("a row that fails", r.sound() and r.code in (0, 1), r)
 r = bench(*FEW, "--budgets", "max", "--kernels", "bogus", "--json")
 check("all rows fail", r.refused(2) or (r.code == 1 and r.json["rows"][0]["status"] == "failed" and "bogus" in r.json["rows"][0]["message"]), r)
 
+# --- environment ------------------------------------------------------------------------------------------
+r = bench(*FEW, "--budgets", "max", "--json", env={"REMAT_RECOMPUTE": "full", "REMAT_THREADS": "1,2", "REMAT_MEMORY": "1M"})
+check("lists from the environment", [(x["mode"], x["n_threads"], x["status"]) for x in rows(r)] == [("full", 1, "ok"), ("full", 2, "ok")], r)
+
 # --- tables ----------------------------------------------------------------------------------------------
 r = bench(*FEW, "--budgets", "max,1M")
 lines = [s for s in r.out.decode().splitlines() if s.startswith("|")]
