@@ -39,8 +39,8 @@ typedef struct app_args {
     const char *reasoning; /* auto, on, off */
     /* context and cache */
     uint32_t context, predict, chunk_rows, batch_rows, batch,
-        resident; /* APP_UNSET_U32: not given */
-    uint32_t keep;
+        resident;               /* APP_UNSET_U32: not given */
+    uint32_t keep, repetitions; /* repetitions of bench; APP_UNSET_U32: not given */
     const char *kv, *kv_k, *kv_v, *cold, *recompute, *weights;
     const char *spill; /* a directory; "off" */
     uint64_t spill_bytes;
@@ -55,10 +55,9 @@ typedef struct app_args {
     /* output */
     const char *logits;
     uint32_t top;
+    bool csv, experiment;
     /* of bench: lists */
     const char *budgets, *prompt_counts, *answer_counts, *thread_counts, *plot;
-    uint32_t repetitions; /* APP_UNSET_U32: not given */
-    bool csv, experiment;
 } app_args;
 
 /* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over

@@ -36,20 +36,20 @@ typedef struct app_bench_rate {
 
 typedef struct app_bench_row {
     /* What is asked. */
-    const char *name;   /* in an experiment; else NULL */
-    const char *budget; /* as it was written */
-    app_bench_budget kind;
+    const char *name;      /* in an experiment; else NULL */
+    const char *budget;    /* as it was written */
     uint64_t budget_bytes; /* 0: auto */
-    bool off;              /* nothing is computed again */
+    app_bench_budget kind;
+    bool off; /* nothing is computed again */
     /* NULL: as the command has it. */
     const char *recompute, *cold, *kv, *weights;
     uint32_t threads; /* 0: chosen */
     uint32_t prompt_count, answer_count, resident;
     /* What came of it. */
     app_bench_state state;
+    uint32_t run_count;
     char message[256];
     uint64_t minimum_bytes;
-    uint32_t run_count;
     app_bench_rate prompt, answer;
     uint64_t peak_bytes, predicted_peak_bytes; /* of the run with the largest peak */
     uint64_t weight_read_bytes, spill_read_bytes, spill_written_bytes, recomputed_tokens;

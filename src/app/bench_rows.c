@@ -89,12 +89,11 @@ static int budget_of(app_bench_row *r, const char *word, remat_error *err) {
 /* What the words mean for a run. False: they contradict each other. Without --cold, a way to
  * compute again says that what does not fit is dropped, and off that it is spilled. */
 static bool mode_of(app_bench_row *r, const char *recompute, const char *cold) {
-    r->off = strcmp(recompute, "off") == 0;
     const bool any = strcmp(recompute, "auto") == 0;
+    r->off = strcmp(recompute, "off") == 0;
     r->recompute = any || r->off ? NULL : recompute;
-    r->cold = cold;
-    if (cold == NULL && !any) r->cold = r->off ? "spill" : "drop";
-    return !r->off || strcmp(r->cold, "spill") == 0 || strcmp(r->cold, "auto") == 0;
+    r->cold = cold != NULL || any ? cold : r->off ? "spill" : "drop";
+    return !r->off || cold == NULL || strcmp(cold, "spill") == 0 || strcmp(cold, "auto") == 0;
 }
 
 typedef struct lists {

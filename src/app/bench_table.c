@@ -91,7 +91,7 @@ static void fill(cells *c, const app_benchmark *b, const app_bench_row *r) {
     } else {
         cell(c, "logits", -16, "%s", states[r->state]);
     }
-    cell(c, "same", -4, "%s", !done ? "-" : !r->compared ? "first" : r->same ? "yes" : "NO");
+    cell(c, "same", -5, "%s", !done ? "-" : !r->compared ? "first" : r->same ? "yes" : "NO");
 }
 
 /* A cell with its blanks; a ± takes two bytes and one place. */
