@@ -36,16 +36,16 @@ typedef struct app_bench_rate {
 
 typedef struct app_bench_row {
     /* What is asked. */
-    const char *name;      /* in an experiment; else NULL */
-    const char *budget;    /* as it was written */
-    uint64_t budget_bytes; /* 0: auto */
+    const char *name;                            /* in an experiment; else NULL */
+    const char *budget;                          /* as it was written */
+    const char *recompute, *cold, *kv, *weights; /* NULL: as the program chooses */
+    uint64_t budget_bytes;                       /* 0: auto */
     app_bench_budget kind;
-    bool off; /* nothing is computed again */
-    /* NULL: as the command has it. */
-    const char *recompute, *cold, *kv, *weights;
     uint32_t threads; /* 0: chosen */
     uint32_t prompt_count, answer_count, resident;
+    bool off; /* nothing is computed again */
     /* What came of it. */
+    bool compared, same; /* with the first row of the same work and cache format */
     app_bench_state state;
     uint32_t run_count;
     char message[256];
@@ -53,8 +53,7 @@ typedef struct app_bench_row {
     app_bench_rate prompt, answer;
     uint64_t peak_bytes, predicted_peak_bytes; /* of the run with the largest peak */
     uint64_t weight_read_bytes, spill_read_bytes, spill_written_bytes, recomputed_tokens;
-    uint64_t hash;       /* of the logits */
-    bool compared, same; /* with the first row of the same work and cache format */
+    uint64_t hash; /* of the logits */
 } app_bench_row;
 
 typedef struct app_benchmark {
