@@ -17,8 +17,6 @@ enum {
     MIB = 1 << 20,
     WORDS = 64,
     MIN_TRIES = 5, /* the smallest budget differs by a little from process to process */
-    TOKENS_FD = 3,
-    LOGITS_FD = 4,
 };
 /* Budget of an engine that is only asked for a plan. */
 static const uint64_t PLAN_BYTES = 1u << 30;
@@ -128,31 +126,21 @@ static void add_option(command *c, const char *name, const char *value) {
     add(c, value);
 }
 
+/* The prompt and the logits pass through nameless files, which the child has as 3 and 4. */
 static void build(command *c, const app_benchmark *b, const app_bench_row *r) {
     const app_args *a = b->args;
-    static const char *const always[] = {"/proc/self/exe",
-                                         "run",
-                                         "--json",
-                                         "--raw",
-                                         "--tokens",
-                                         "/proc/self/fd/3",
-                                         "--logits",
-                                         "/proc/self/fd/4",
-                                         "--ignore-eos",
-                                         "--temp",
-                                         "0",
-                                         NULL};
-    for (size_t i = 0; always[i] != NULL; i++)
-        add(c, always[i]);
+    c->count = 0;
+    add_option(c, "/proc/self/exe", "run");
+    add_option(c, "--json", "--raw");
+    add_option(c, "--tokens", "/proc/self/fd/3");
+    add_option(c, "--logits", "/proc/self/fd/4");
+    add_option(c, "--temp", "0");
+    add(c, "--ignore-eos");
     add_option(c, "-m", a->model);
     add_number(c, "-n", r->answer_count);
     add_number(c, "-c", (uint64_t)r->prompt_count + r->answer_count);
-    add(c, "--memory");
-    if (r->budget_bytes == 0) add(c, "auto");
-    if (r->budget_bytes > 0) {
-        c->count--;
-        add_number(c, "--memory", r->budget_bytes);
-    }
+    if (r->budget_bytes == 0) add_option(c, "--memory", "auto");
+    if (r->budget_bytes > 0) add_number(c, "--memory", r->budget_bytes);
     if (r->threads > 0) add_number(c, "-t", r->threads);
     if (r->resident != REMAT_ALL) add_number(c, "--resident", r->resident);
     if (a->keep > 0) add_number(c, "--keep", a->keep);
@@ -246,25 +234,22 @@ static void take(app_benchmark *b, app_bench_row *r, const json_t *root, uint64_
     r->state = APP_BENCH_DONE;
 }
 
-/* A run that did not: its error, as it says it. Returns the budget that it names. */
-static uint64_t take_error(app_bench_row *r, const json_t *root, const app_child *c) {
+/* A run that did not: its error, as it says it, and the budget that it names. */
+static void take_error(app_bench_row *r, const json_t *root, const app_child *c) {
     const json_t *error = json_object_get(root, "error");
     const char *code = json_string_value(json_object_get(error, "code")),
                *message = json_string_value(json_object_get(error, "message"));
     char other[128];
     snprintf(other, sizeof other, "bench: remat run ended with exit code %d", c->exit_code);
     failed(r, message != NULL ? message : c->complained[0] != '\0' ? c->complained : other);
-    const uint64_t minimum = whole(error, "minimum_bytes");
-    if (code == NULL || strcmp(code, "budget") != 0) return 0;
+    if (code == NULL || strcmp(code, "budget") != 0) return;
     r->state = APP_BENCH_REFUSED;
-    r->minimum_bytes = minimum;
-    return minimum;
+    r->minimum_bytes = whole(error, "minimum_bytes");
 }
 
 static int run_with(app_benchmark *b, app_bench_row *r, int tokens, int logits, remat_error *err) {
     static command words; /* too large for the stack */
     uint64_t hash = 0;
-    words.count = 0;
     build(&words, b, r);
     app_child c = {.argv = words.words, .in = -1, .out = -1, .also = {tokens, logits}};
     RM_TRY(app_child_run(&c, err));
@@ -280,7 +265,7 @@ static int run_with(app_benchmark *b, app_bench_row *r, int tokens, int logits, 
         if (r->run_count == 1 && c.complained[0] != '\0')
             app_warn("%.*s", (int)strcspn(c.complained, "\r\n"), c.complained);
     } else {
-        (void)take_error(r, root, &c);
+        take_error(r, root, &c);
     }
     json_decref(root);
     app_child_free(&c);
