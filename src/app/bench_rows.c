@@ -227,7 +227,7 @@ void app_bench_mode(char out[32], const app_bench_row *r) {
     const bool full = r->recompute != NULL && strcmp(r->recompute, "full") == 0;
     if (r->off) {
         snprintf(out, 32, "off");
-    } else if (r->recompute == NULL || full) {
+    } else if (r->recompute == NULL || (full && strcmp(r->cold, "drop") == 0)) {
         snprintf(out, 32, "%s", full ? "full" : r->cold != NULL ? r->cold : "auto");
     } else {
         snprintf(out, 32, "%s %s", r->cold, r->recompute);
