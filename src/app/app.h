@@ -12,6 +12,7 @@ int app_chat_run(const app_args *args, remat_error *err);
 int app_run(const app_args *args, remat_error *err);
 int app_score(const app_args *args, remat_error *err);
 int app_eval(const app_args *args, remat_error *err);
+int app_bench(const app_args *args, remat_error *err);
 int app_plan(const app_args *args, remat_error *err);
 int app_info(const app_args *args, remat_error *err);
 int app_tokenize(const app_args *args, remat_error *err);

@@ -63,7 +63,7 @@ static int check(const app_args *args, remat_error *err) {
 
 /* What stands alone: -, and the shell of completion. */
 static bool positional(app_args *args, const char *text) {
-    if (strcmp(text, "-") == 0 && (args->command & (APP_INPUT | APP_TEMPLATE)) != 0) {
+    if (strcmp(text, "-") == 0 && (args->command & (APP_INPUT | APP_TEMPLATE | APP_BENCH)) != 0) {
         args->from_stdin = true;
         return true;
     }
@@ -141,6 +141,7 @@ int app_args_parse(app_args *args, int argc, char **argv, remat_error *err) {
     args->predict = APP_UNSET_U32;
     args->resident = REMAT_ALL;
     args->batch = 1;
+    args->repetitions = APP_UNSET_U32;
     args->sampling.bias = args->bias;
     double *const costs = &args->costs.hardware_price;
     for (size_t i = 0; i < sizeof args->costs / sizeof *costs; i++)

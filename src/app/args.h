@@ -25,6 +25,7 @@ typedef enum app_command {
     APP_PLAN = 1 << 5,
     APP_TEMPLATE = 1 << 6,
     APP_EVAL = 1 << 8,
+    APP_BENCH = 1 << 7,
     APP_COMPLETION = 1 << 16,
     APP_VERSION = 1 << 17,
 } app_command;
@@ -51,8 +52,8 @@ typedef struct app_args {
     const char *reasoning; /* auto, on, off */
     /* context and cache */
     uint32_t context, predict, chunk_rows, batch_rows, batch,
-        resident; /* APP_UNSET_U32: not given */
-    uint32_t keep;
+        resident;               /* APP_UNSET_U32: not given */
+    uint32_t keep, repetitions; /* repetitions of bench; APP_UNSET_U32: not given */
     const char *kv, *kv_k, *kv_v, *cold, *recompute, *weights;
     const char *spill; /* a directory; "off" */
     uint64_t spill_bytes;
@@ -78,6 +79,9 @@ typedef struct app_args {
     bool needle;
     app_list lengths, depths;
     uint32_t repeat; /* 0: not given */
+    bool csv, experiment;
+    /* of bench: lists */
+    const char *budgets, *prompt_counts, *answer_counts, *thread_counts;
 } app_args;
 
 /* Fills args from argv[1 ..] and the environment: a flag wins over REMAT_<ITS LONG NAME>, that over

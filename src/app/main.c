@@ -87,6 +87,8 @@ static int run(const app_args *args, remat_error *err) {
         return app_score(args, err);
     case APP_EVAL:
         return app_eval(args, err);
+    case APP_BENCH:
+        return app_bench(args, err);
     case APP_PLAN:
         return app_plan(args, err);
     case APP_INFO:

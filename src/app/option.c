@@ -13,8 +13,8 @@ static int bad(remat_error *err, const char *name, const char *text, const char 
 }
 
 /* Decimal digits with an optional minus; the whole text, inside [low, high]. */
-static int integer(int64_t *out, const char *name, const char *text, int64_t low, int64_t high,
-                   remat_error *err) {
+int app_parse_integer(int64_t *out, const char *name, const char *text, int64_t low, int64_t high,
+                      remat_error *err) {
     char *end;
     errno = 0;
     const long long v = strtoll(text, &end, 10);
@@ -36,7 +36,7 @@ static int real(double *out, const char *name, const char *text, remat_error *er
 }
 
 /* Digits with at most one point, then nothing or one of K, M, G, T. */
-static int size(uint64_t *out, const char *name, const char *text, remat_error *err) {
+int app_parse_size(uint64_t *out, const char *name, const char *text, remat_error *err) {
     static const char units[] = "KMGT", lower[] = "kmgt";
     if (strcmp(text, "auto") == 0) {
         *out = 0;
@@ -71,7 +71,7 @@ static int list(app_list *out, const char *name, const char *text, remat_error *
                            APP_LIST_MAX);
         memcpy(word, p, n);
         word[n] = '\0';
-        RM_TRY(integer(&v, name, word, 0, INT32_MAX, err));
+        RM_TRY(app_parse_integer(&v, name, word, 0, INT32_MAX, err));
         out->at[out->count++] = (uint32_t)v;
         p += n;
         if (*p == '\0') return REMAT_OK;
@@ -89,7 +89,7 @@ static int bias(app_args *args, const char *name, const char *text, remat_error 
         return bad(err, name, text, "bias such as 42+1.5");
     memcpy(id, text, n);
     id[n] = '\0';
-    RM_TRY(integer(&v, name, id, 0, INT32_MAX, err));
+    RM_TRY(app_parse_integer(&v, name, id, 0, INT32_MAX, err));
     RM_TRY(real(&x, name, sign, err));
     if (args->sampling.bias_count == REMAT_BIAS_MAX)
         return rm_fail(err, REMAT_E_USAGE, "%s: at most %d", name, REMAT_BIAS_MAX);
@@ -115,19 +115,19 @@ int app_option_set(app_args *args, const app_option *o, const char *name, const 
         *(const char **)at = text;
         return REMAT_OK;
     case U32:
-        RM_TRY(integer(&v, name, text, 0, INT32_MAX, err));
+        RM_TRY(app_parse_integer(&v, name, text, 0, INT32_MAX, err));
         *(uint32_t *)at = (uint32_t)v;
         return REMAT_OK;
     case PREDICT: /* -1 and -2 are llama.cpp's words for "until it ends" */
-        RM_TRY(integer(&v, name, text, -2, INT32_MAX, err));
+        RM_TRY(app_parse_integer(&v, name, text, -2, INT32_MAX, err));
         *(uint32_t *)at = v < 0 ? REMAT_ALL : (uint32_t)v;
         return REMAT_OK;
     case I32:
-        RM_TRY(integer(&v, name, text, INT32_MIN, INT32_MAX, err));
+        RM_TRY(app_parse_integer(&v, name, text, INT32_MIN, INT32_MAX, err));
         *(int32_t *)at = (int32_t)v;
         return REMAT_OK;
     case U64:
-        RM_TRY(integer(&v, name, text, -1, INT64_MAX, err));
+        RM_TRY(app_parse_integer(&v, name, text, -1, INT64_MAX, err));
         args->seed_given = v >= 0; /* -1: llama.cpp's word for any */
         *(uint64_t *)at = (uint64_t)v;
         return REMAT_OK;
@@ -141,7 +141,7 @@ int app_option_set(app_args *args, const app_option *o, const char *name, const 
         *(double *)at = x;
         return REMAT_OK;
     case SIZE:
-        return size(at, name, text, err);
+        return app_parse_size(at, name, text, err);
     case LIST:
         return list(at, name, text, err);
     case STOP:

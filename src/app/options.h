@@ -15,7 +15,7 @@ enum {
     /* Commands that start an engine; that read a text; that know a model. */
     APP_ENGINE = APP_RUN | APP_SCORE | APP_EVAL,
     APP_INPUT = APP_ENGINE | APP_TOKENIZE,
-    APP_ALL = APP_INPUT | APP_INFO | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE,
+    APP_ALL = APP_INPUT | APP_INFO | APP_DETOKENIZE | APP_PLAN | APP_TEMPLATE | APP_BENCH,
 };
 
 /* Beside app_command in app_option.commands. */
@@ -65,6 +65,12 @@ const app_command_row *app_commands(uint32_t *count);
  * Errors: REMAT_E_USAGE. */
 int app_option_set(app_args *args, const app_option *o, const char *name, const char *text,
                    remat_error *err);
+
+/* A whole number inside [low, high]; a number of bytes with an optional K, M, G or T ("auto": 0).
+ * name is the option, for the message. Errors: REMAT_E_USAGE. */
+int app_parse_integer(int64_t *out, const char *name, const char *text, int64_t low, int64_t high,
+                      remat_error *err);
+int app_parse_size(uint64_t *out, const char *name, const char *text, remat_error *err);
 
 /* Options of the command with APP_ENV, where given[] (by their place in the table) is false and the
  * environment has them. An empty value is none. Errors: REMAT_E_USAGE. */

@@ -67,6 +67,16 @@ int app_exit_code(remat_status status) {
     return statuses[index_of(status)].exit_code;
 }
 
+const char *app_error_name(remat_status status) {
+    return statuses[index_of(status)].name;
+}
+
+static bool document_done;
+
+void app_document_done(void) {
+    document_done = true;
+}
+
 int app_report(const remat_error *err, bool json) {
     char line[sizeof err->message + 16];
     app_progress_end();
@@ -76,12 +86,12 @@ int app_report(const remat_error *err, bool json) {
         if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
     }
     to_stderr(line, (size_t)n);
-    if (json) {
+    if (json && !document_done) {
         rm_json j;
         rm_json_start(&j, app_out());
         rm_json_open(&j, NULL, '{');
         rm_json_open(&j, "error", '{');
-        rm_json_string(&j, "code", statuses[index_of(err->status)].name);
+        rm_json_string(&j, "code", app_error_name(err->status));
         rm_json_string(&j, "message", err->message);
         if (err->minimum_bytes > 0) rm_json_u64(&j, "minimum_bytes", err->minimum_bytes);
         rm_json_close(&j, '}');

@@ -19,6 +19,10 @@ int app_report(const remat_error *err, bool json);
 
 /* The contract's exit code of a status, and the name of an error in JSON. */
 int app_exit_code(remat_status status);
+const char *app_error_name(remat_status status);
+
+/* Says that the one JSON document is written, with the error in it if there is one. */
+void app_document_done(void);
 
 __attribute__((format(printf, 1, 2))) void app_warn(const char *fmt, ...);
 

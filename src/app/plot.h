@@ -27,13 +27,13 @@ typedef struct app_plot_series {
 
 typedef struct app_plot_panel {
     app_plot_kind kind;
+    bool x_log, y_log;                     /* base 2 and 10 */
     const char *title, *x_label, *y_label; /* labels name their unit */
     app_plot_series series[APP_PLOT_SERIES];
     size_t series_count;
     const char *const *names;   /* BARS, HEAT: of the categories along x */
     const char *const *y_names; /* HEAT: along y, from the bottom up */
     size_t name_count, y_name_count;
-    bool x_log, y_log;         /* base 2 and 10 */
     double heat_from, heat_to; /* HEAT: values of the ends of the colours */
 } app_plot_panel;
 

@@ -9,8 +9,7 @@
 void app_plot_script(rm_buf *out, bool png, const char *caption, const app_plot_panel *panels,
                      size_t panel_count);
 
-/* Writes text as it can stand in a line of a table: no tab, line break or byte that is not UTF-8.
- */
+/* Writes text as it can stand in a table: no tab, no line break, no byte that is not UTF-8. */
 void app_plot_text(rm_buf *out, const char *text);
 
 #endif /* RM_APP_PLOT_SCRIPT_H */

@@ -10,7 +10,7 @@ import termios
 from kit import *
 
 BASE = ["-p", "the thing he an on", "--temp", "0", "--ignore-eos", "-n", "8"]
-COMMANDS = ["run", "score", "eval", "plan", "info", "tokenize", "template", "detokenize", "completion", "version"]
+COMMANDS = ["run", "score", "eval", "plan", "bench", "info", "tokenize", "template", "detokenize", "completion", "version"]
 
 
 def tokens(*args, **how):

@@ -251,18 +251,17 @@ static void odd_values(void) {
     }
 }
 
+#define LONG_NAME                                                                                  \
+    "a name that is so long that nobody would want to see all of it in a picture, and yet it "     \
+    "must not break anything, wherever it stands"
+
 /* Texts that would be commands, or markup, if one let them. */
 static void odd_texts(void) {
     static const char *const odd[] = {
-        "it's 'quoted' '' '",
-        "'; set output '/tmp/remat-plot-made'; '",
-        "a_b^c {/Bold x} \\n $1",
-        "\xff\xfe broken \xc3",
-        "`touch /tmp/remat-plot-made`",
-        "@macro !echo # <b>&amp;</b>",
-        "two\nlines\tand tabs",
-        "a name that is so long that nobody would want to see all of it in a picture, and yet it "
-        "must not break anything, wherever it stands"};
+        "it's 'quoted' '' '",           "'; set output '/tmp/remat-plot-made'; '",
+        "a_b^c {/Bold x} \\n $1",       "\xff\xfe broken \xc3",
+        "`touch /tmp/remat-plot-made`", "@macro !echo # <b>&amp;</b>",
+        "two\nlines\tand tabs",         LONG_NAME};
     if (!have_gnuplot()) SKIP("no gnuplot");
     unlink("/tmp/remat-plot-made");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
