@@ -53,8 +53,7 @@ static void put_program(void) {
     const app_command_row *commands = app_commands(&count);
     app_printf("usage: remat COMMAND [OPTIONS]\n\n");
     for (uint32_t i = 0; i < count; i++)
-        app_printf("  %-11s %s\n              %s\n", commands[i].name, commands[i].use,
-                   commands[i].does);
+        app_printf("  %-11s %s\n", commands[i].name, commands[i].does);
     app_printf("\nRuns a language model inside a memory budget that it never exceeds, with the\n"
                "answer it would give with unlimited memory. The options of a command: remat\n"
                "COMMAND --help. The version: remat --version [--json].\n");
