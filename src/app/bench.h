@@ -58,6 +58,7 @@ typedef struct app_bench_row {
 
 typedef struct app_benchmark {
     const app_args *args;
+    uint64_t start_bytes; /* that this process took before it did anything: as a run's will */
     uint32_t repetitions;
     app_tokens text; /* the prompt's tokens; repeated where a prompt is longer */
     remat_model_info model;

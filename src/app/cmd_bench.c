@@ -107,8 +107,10 @@ static int judge(const app_benchmark *b, remat_error *err) {
 
 int app_bench(const app_args *args, remat_error *err) {
     static app_benchmark b;
+    const uint64_t start_bytes = rm_machine_resident_bytes();
     if (args->csv && args->json) return rm_fail(err, REMAT_E_USAGE, "--csv: not with --json");
     RM_TRY(app_bench_rows(&b, args, err));
+    b.start_bytes = start_bytes;
     if (args->plot != NULL) RM_TRY(app_plot_check(args->plot, err));
     RM_TRY(look_at(&b, err));
     warn_of_contexts(&b);

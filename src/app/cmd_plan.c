@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { OWN_BYTES = 64 << 20 };
+
 static int list_shapes(const app_args *args) {
     size_t count;
     const app_preset *p = app_presets(&count);
@@ -57,17 +59,22 @@ static int plan_of(remat_engine *e, const app_args *args, remat_error *err) {
 }
 
 int app_plan(const app_args *args, remat_error *err) {
+    static app_args free_args; /* too large for the stack */
     remat_engine *e = NULL;
     if (args->list_shapes) return list_shapes(args);
     if (args->plot != NULL) RM_TRY(app_plot_check(args->plot, err));
     if (args->task != NULL) RM_TRY(app_plan_task_check(args->task, err));
     if (args->cost) RM_TRY(app_plan_cost_check(&args->costs, err));
+    free_args = *args;
+    /* The plan's budget may be smaller than what planning itself takes. */
+    if (args->memory_bytes > 0 && args->memory_bytes < OWN_BYTES)
+        free_args.memory_bytes = OWN_BYTES;
     if (args->model_shape != NULL) {
         remat_shape shape;
         RM_TRY(app_shape(&shape, args, err));
-        RM_TRY(app_open_shape(&e, &shape, args, err));
+        RM_TRY(app_open_shape(&e, &shape, &free_args, err));
     } else {
-        RM_TRY(app_open(&e, args, false, err));
+        RM_TRY(app_open(&e, &free_args, false, err));
     }
     const int status = plan_of(e, args, err);
     app_close(&e);

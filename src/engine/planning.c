@@ -39,13 +39,15 @@ static int choose_spill_dir(remat_engine *e, const remat_limits *limits, remat_e
     return REMAT_OK;
 }
 
-/* Measures what the model's formats ask for; others are taken as the main one. */
-static bool measure_rates(rm_rate_table *out, remat_engine *e, rm_threads *threads, void *memory,
-                          const char *dir) {
+/* Finds what the model's formats ask for; others are taken as the main one. threads and memory: to
+ * measure what no file knows; or NULL. */
+static bool rates_by_format(rm_rate_table *out, remat_engine *e, rm_threads *threads, void *memory,
+                            const char *dir) {
     rm_format formats[RM_MAIN_FORMATS];
     const uint32_t count = rm_main_formats(formats, &e->model);
     rm_rates first;
     rm_rates_job job = {.kernels = e->kernels,
+                        .thread_count = e->thread_count,
                         .threads = threads,
                         .memory = memory,
                         .model_fd = e->file.fd,
@@ -76,13 +78,16 @@ static void find_rates(remat_engine *e) {
     if (e->rates_known) return;
     e->rates = rm_rates_guess();
     if (test != NULL && strcmp(test, "guess") == 0) return;
+    e->rates_known = rates_by_format(&e->rates, e, NULL, NULL, dir);
+    if (e->rates_known) return;
+    e->rates = rm_rates_guess();
     const uint64_t bytes = thread_bytes + rm_rates_bytes();
     if (rm_machine_resident_bytes() + bytes + RM_GROWTH_BYTES > e->options.memory_bytes) return;
     if (rm_ledger_borrow(&memory, &e->ledger, bytes, NULL) != REMAT_OK) return;
     memset(memory, 0, thread_bytes);
     if (dir != NULL && e->spill_dir_make) (void)rm_dirs_make(dir);
     if (rm_threads_start(&threads, memory, e->thread_count, NULL) == REMAT_OK) {
-        e->rates_known = measure_rates(&e->rates, e, threads, memory + thread_bytes, dir);
+        e->rates_known = rates_by_format(&e->rates, e, threads, memory + thread_bytes, dir);
         if (!e->rates_known) e->rates = rm_rates_guess();
         rm_threads_stop(&threads);
     }

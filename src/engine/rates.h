@@ -25,8 +25,8 @@ typedef struct rm_rates {
     double attention_s;  /* multiply-adds of attention of many rows (f16 pages), all threads */
     double pages_s;      /* bytes of f16 pages that attention of one row goes through, all */
     double pack_s;       /* GGUF bytes that are packed into strips, all threads */
-    double disk_read_s;  /* bytes read in order from the model file, past the page cache, 1 MiB a
-                          * read, 4 in flight; a file too small to tell: as spill_read_s */
+    double disk_read_s;  /* bytes read in order from the model file, past the page cache, 512 KiB
+                          * a read, 8 in flight; a file too small to tell: as spill_read_s */
     double spill_read_s; /* the same of a file in the spill directory; 0: no such file */
     double disk_write_s; /* and written there; 0: it cannot be written */
 } rm_rates;
@@ -36,8 +36,9 @@ uint64_t rm_rates_bytes(void);
 
 typedef struct rm_rates_job {
     const rm_kernels *kernels;
-    rm_threads *threads;
-    void *memory;          /* rm_rates_bytes() */
+    uint32_t thread_count;
+    rm_threads *threads;   /* so many; NULL: nothing is measured, the file has to know */
+    void *memory;          /* rm_rates_bytes(), or NULL with threads */
     rm_format format;      /* of the weights */
     const rm_rates *known; /* of another format: only what depends on it is measured; or NULL */
     int model_fd;          /* or -1 */
@@ -81,7 +82,9 @@ bool rm_rates_load(rm_rates *out, const char *path, const char *key);
 void rm_rates_save(const rm_rates *r, const char *path, const char *key);
 
 /* The usual way: from the file in the user's cache folder, else measured, and kept there. Rates of
- * a spill directory that should work and did not are not kept. *measured may be NULL. */
+ * a spill directory that should work and did not are not kept. *measured may be NULL.
+ * Errors: as rm_rates_measure(), and REMAT_E_FAILED where nothing is to be measured and no file
+ * knows them. */
 int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job);
 
 #endif /* RM_ENGINE_RATES_H */

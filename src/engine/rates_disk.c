@@ -9,15 +9,15 @@
 
 #include <sys/stat.h>
 
-#define SHOT_S 0.01
-#define RATE_S 0.03 /* of all shots */
+#define SHOT_S 0.02
+#define RATE_S 0.06 /* of all shots */
 
 enum {
-    STEP = 1 << 20, /* bytes of a transfer */
-    DEPTH = 4,      /* in flight */
-    SHOTS = 3,      /* the best counts: others use the disk, too */
+    STEP = 512 << 10, /* bytes of a transfer */
+    DEPTH = 8,        /* in flight: as many as the engine has of pages and weights */
+    SHOTS = 3,        /* the best counts: others use the disk, too */
     SHOTS_LEAST = 2,
-    LEAST = 8,             /* transfers that a file must have room for, to say anything */
+    LEAST = 16,            /* transfers that a file must have room for, to say anything */
     FILE_BYTES = 30 << 20, /* of which a shot writes a third */
 };
 
@@ -33,7 +33,7 @@ typedef struct target {
     uint64_t most;        /* a shot */
 } target;
 
-/* Transfers for about 10 ms. Bytes a second; 0 when one has failed. */
+/* Transfers for about 20 ms. Bytes a second; 0 when one has failed. */
 static double shoot(target *t) {
     rm_aio_op ops[DEPTH] = {0};
     uint64_t begun = 0, done = 0;

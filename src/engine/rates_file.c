@@ -235,8 +235,8 @@ void rm_rates_key(char out[RM_RATES_KEY_MAX], const rm_rates_job *job) {
     device_of(model, fstat(job->model_fd, &st) == 0, &st);
     device_of(spill, usable(job->spill_dir) && stat(job->spill_dir, &st) == 0, &st);
     snprintf(out, RM_RATES_KEY_MAX, "%d %.16s threads %u %s model %s spill %s cpu %s", VERSION,
-             job->kernels->name, rm_threads_count(job->threads), rm_formats[job->format].name,
-             model, spill, name);
+             job->kernels->name, job->thread_count, rm_formats[job->format].name, model, spill,
+             name);
 }
 
 static double larger(double a, double b) {
@@ -248,7 +248,8 @@ static double larger(double a, double b) {
 static bool look_again(rm_rates *r, const rm_rates_job *job) {
     static const double slow = 4e8; /* bytes a second */
     const bool slow_write = job->spill_dir != NULL && r->disk_write_s < slow;
-    if (job->known != NULL) return false; /* looked at with the first format */
+    /* It was looked at with the first format. */
+    if (job->known != NULL || job->threads == NULL) return false;
     if (r->disk_read_s >= slow && r->spill_read_s >= slow && !slow_write) return false;
     rm_rates now = {0};
     uint8_t *aligned = (uint8_t *)job->memory + (-(uintptr_t)job->memory & 4095);
@@ -273,6 +274,7 @@ int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job) {
         if (look_again(out, job)) rm_rates_save(out, path, key);
         return REMAT_OK;
     }
+    if (job->threads == NULL) return REMAT_E_FAILED;
     if (measured != NULL) *measured = true;
     RM_TRY(rm_rates_measure(out, job));
     if (!keeps || (usable(job->spill_dir) && out->disk_write_s <= 0)) return REMAT_OK;
