@@ -133,6 +133,20 @@ static void put_grid(rm_buf *out, const char *axes) {
     rm_buf_format(out, "set grid %s lc rgb %s lw 0.5 dt (1,4)\n", axes, ink);
 }
 
+/* A label of a tic is a format to gnuplot. */
+static void put_tic(rm_buf *out, const char *name) {
+    char text[4 * APP_PLOT_NAME_CHARS + 1];
+    size_t n = 0, signs = 0;
+    for (; *name != '\0' && n + 3 < sizeof text; name++) {
+        text[n++] = *name;
+        if (*name != '%') continue;
+        text[n++] = '%';
+        signs++;
+    }
+    text[n] = '\0';
+    put_quoted(out, text, APP_PLOT_NAME_CHARS + signs);
+}
+
 /* Categories at 0, 1, 2, ..; where there are many, only those that have room are named. */
 static void put_names(rm_buf *out, char axis, const char *const *names, size_t count, double length,
                       double need_px, bool down) {
@@ -144,7 +158,7 @@ static void put_names(rm_buf *out, char axis, const char *const *names, size_t c
     rm_buf_format(out, count > 0 ? "set %ctics scale 0 (" : "unset %ctics\n", axis);
     for (size_t i = 0; i < count; i += every) {
         if (i > 0) rm_buf_text(out, ", ");
-        put_quoted(out, names[i], APP_PLOT_NAME_CHARS);
+        put_tic(out, names[i]);
         rm_buf_format(out, " %zu", i);
     }
     if (count > 0) rm_buf_text(out, ")\n");

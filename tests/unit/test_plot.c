@@ -257,11 +257,16 @@ static void odd_values(void) {
 
 /* Texts that would be commands, or markup, if one let them. */
 static void odd_texts(void) {
-    static const char *const odd[] = {
-        "it's 'quoted' '' '",           "'; set output '/tmp/remat-plot-made'; '",
-        "a_b^c {/Bold x} \\n $1",       "\xff\xfe broken \xc3",
-        "`touch /tmp/remat-plot-made`", "@macro !echo # <b>&amp;</b>",
-        "two\nlines\tand tabs",         LONG_NAME};
+    static const char *const odd[] = {"it's 'quoted' '' '",
+                                      "'; set output '/tmp/remat-plot-made'; '",
+                                      "a_b^c {/Bold x} \\n $1",
+                                      "\xff\xfe broken \xc3",
+                                      "`touch /tmp/remat-plot-made`",
+                                      "@macro !echo # <b>&amp;</b>",
+                                      "two\nlines\tand tabs",
+                                      LONG_NAME,
+                                      "50 % of %s, 100%",
+                                      "%"};
     if (!have_gnuplot()) SKIP("no gnuplot");
     unlink("/tmp/remat-plot-made");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
@@ -275,6 +280,7 @@ static void odd_texts(void) {
         const char *svg = content(in_top("odd.svg"));
         EXPECT(strstr(svg, "<b>") == NULL && strstr(svg, "\xff") == NULL);
         if (i == 0) EXPECT(strstr(svg, ">it's 'quoted' '' '<") != NULL);
+        if (i == 8) EXPECT(strstr(svg, ">50 % of %s, 100%<") != NULL);
         if (i == 2) EXPECT(strstr(svg, ">a_b^c {/Bold x} \\n $1<") != NULL);
     }
     EXPECT(access("/tmp/remat-plot-made", F_OK) != 0);
