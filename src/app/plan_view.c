@@ -2,7 +2,6 @@
 #include "app/plan_view.h"
 #include "app/input.h"
 #include "base/check.h"
-#include "base/io.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -264,8 +263,10 @@ static void save_by_machines(app_plan_view *v) {
 
 int app_plan_view_make(app_plan_view *out, remat_engine *e, const app_args *args,
                        remat_error *err) {
-    const char *name = args->model_shape != NULL ? args->model_shape : args->model;
-    *out = (app_plan_view){.name = rm_path_tail(name), .budget_bytes = args->memory_bytes};
+    const char *path = args->model_shape != NULL ? args->model_shape : args->model;
+    const char *name = strrchr(path, '/');
+    *out = (app_plan_view){.name = name != NULL ? name + 1 : path,
+                           .budget_bytes = args->memory_bytes};
     app_plan_view *v = out;
     remat_stats stats;
     remat_info(&v->info, e);

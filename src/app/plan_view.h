@@ -40,7 +40,7 @@ typedef struct app_plan_saving {
 } app_plan_saving;
 
 typedef struct app_plan_view {
-    const char *name; /* the end of the file's path, or of the shape's */
+    const char *name; /* of the file, or of the shape */
     remat_model_info info;
     remat_limits limits;
     remat_plan plan;       /* for the budget, or without one */
