@@ -20,7 +20,7 @@ const app_preset *app_presets(size_t *count);
 /* The one of this name, in any case, or NULL. */
 const app_preset *app_preset_find(const char *name);
 
-/* The shape that --model-shape names: a preset, or a JSON file (docs/man). --weight-type says its
+/* The shape that --model-shape names: a preset, or a JSON file (remat(1)). --weight-type says its
  * type of weights where it has none. Errors: REMAT_E_USAGE, REMAT_E_FAILED (no such file). */
 int app_shape(remat_shape *out, const app_args *args, remat_error *err);
 
