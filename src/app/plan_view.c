@@ -265,8 +265,8 @@ int app_plan_view_make(app_plan_view *out, remat_engine *e, const app_args *args
                        remat_error *err) {
     const char *path = args->model_shape != NULL ? args->model_shape : args->model;
     const char *name = strrchr(path, '/');
-    *out = (app_plan_view){.name = name != NULL ? name + 1 : path,
-                           .budget_bytes = args->memory_bytes};
+    *out =
+        (app_plan_view){.name = name != NULL ? name + 1 : path, .budget_bytes = args->memory_bytes};
     app_plan_view *v = out;
     remat_stats stats;
     remat_info(&v->info, e);
