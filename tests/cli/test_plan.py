@@ -20,7 +20,8 @@ PARAMETERS = {
 
 
 def plan(*args, **how):
-    return Run("plan", *args, *([] if "--memory" in args else SMALL), **how)
+    """--memory is the plan's budget here: without one there is none, whatever the build."""
+    return Run("plan", *args, **how)
 
 
 def shape(**numbers):
@@ -31,7 +32,7 @@ def shape(**numbers):
 names = Run("plan", "--list-shapes", "--json").json
 check("known models are listed", isinstance(names, list) and len(names) > 30 and names == sorted(names), names)
 check("and as text", Run("plan", "--list-shapes").out.decode().split() == names)
-for name in names or []:
+for name in (names or [])[::8 if SANITIZED else 1]:  # each takes seconds there
     p = plan("--model-shape", name, "-c", 2048, "--json").json
     want = PARAMETERS.get(name)
     got = p["model"]["parameters"] if p else 0
