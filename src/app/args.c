@@ -49,6 +49,15 @@ static int check(const app_args *args, remat_error *err) {
         return rm_fail(err, REMAT_E_USAGE, "--model-shape: give it or -m, not both");
     if (args->model == NULL && needs_model)
         return rm_fail(err, REMAT_E_USAGE, "-m: no model given; name a GGUF file");
+    if (args->weight_type != NULL && args->model_shape == NULL)
+        return rm_fail(err, REMAT_E_USAGE,
+                       "--weight-type: a file has its own types; give --model-shape with it");
+    const double *const costs = &args->costs.hardware_price;
+    for (size_t i = 0; !args->cost && i < sizeof args->costs / sizeof *costs; i++) {
+        if (costs[i] >= 0)
+            return rm_fail(err, REMAT_E_USAGE,
+                           "prices, watts and tokens a day: give --cost with them");
+    }
     const int inputs = (args->prompt != NULL) + (args->file != NULL) + (args->tokens != NULL) +
                        args->from_stdin + (args->ppl != NULL);
     if (inputs > 1)

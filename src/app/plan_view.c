@@ -157,10 +157,9 @@ static void save_weights(app_plan_view *v, const remat_engine *e) {
                  {"q4_k", "a little quality"},
                  {"q3_k", "quality"},
                  {"q2_k", "much quality"}};
-    uint64_t now = v->norm_bytes;
+    uint64_t now = 0;
     for (uint32_t i = 0; i < v->type_count; i++)
         now += v->types[i].bytes;
-    now -= v->norm_bytes; /* it is among the types as well */
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char name[64];
         const uint64_t then = remat_weight_bytes_as(e, types[i].type);

@@ -108,6 +108,8 @@ refuses("neither", 2, "plan", says="-m")
 refuses("a context of 10^18", 2, "plan", "--model-shape", "llama-2-7b", "-c", 10**18, says="-c")
 refuses("a context of 2^31 - 1", 2, "plan", "--model-shape", "llama-2-7b", "-c", 2**31 - 1, says="limits")
 refuses("no sequence", 2, "plan", "--model-shape", "llama-2-7b", "--batch", 0, says="--batch")
+refuses("a type for a file", 2, "plan", "-m", TOY, "--weight-type", "q8_0", says="--weight-type")
+refuses("watts without --cost", 2, "plan", "--model-shape", "llama-2-7b", "--watts", 9, says="--cost")
 refuses("running a shape", 2, "run", "--model-shape", "llama-2-7b", says="--model-shape")
 
 # --- tasks, costs, pictures ----------------------------------------------------------------------------------

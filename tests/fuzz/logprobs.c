@@ -4,6 +4,7 @@
  */
 #include "app/logprobs.h"
 #include "base/hash.h"
+#include "fuzz/reason.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -15,14 +16,6 @@
 enum { BYTES_MAX = 1 << 18 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Each failure has a reason, in one line that a terminal survives. */
-static void checked(int status, const remat_error *err) {
-    RM_ASSERT(status == REMAT_OK || status == REMAT_E_FAILED);
-    RM_ASSERT((err->message[0] != '\0') == (status != REMAT_OK));
-    for (const char *p = err->message; *p != '\0'; p++)
-        RM_ASSERT(*p >= 0x20 && *p < 0x7f);
-}
 
 static void repair(uint8_t *bytes, size_t size) {
     app_logprobs_header h;

@@ -4,6 +4,7 @@
  */
 #include "base/hash.h"
 #include "cache/session_file.h"
+#include "fuzz/reason.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -14,14 +15,6 @@
 enum { LAYERS = 2, VOCABULARY = 300, PAGE_BYTES = 256, BYTES_MAX = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Each failure has a reason, in one line that a terminal survives. */
-static void checked(int status, const remat_error *err) {
-    RM_ASSERT(status == REMAT_OK || status == REMAT_E_FAILED);
-    RM_ASSERT((err->message[0] != '\0') == (status != REMAT_OK));
-    for (const char *p = err->message; *p != '\0'; p++)
-        RM_ASSERT(*p >= 0x20 && *p < 0x7f);
-}
 
 static void repair(uint8_t *bytes, size_t size, const rm_session_kind *kind) {
     rm_session_header h;
