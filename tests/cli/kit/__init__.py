@@ -27,6 +27,7 @@ with open(REMAT, "rb") as program:
 SANITIZED = "SANITIZED" in os.environ or b"__asan_init" in _bytes or b"__tsan_init" in _bytes
 # The sanitizer's shadow of a large reservation is slow to write: every run gets a budget.
 SMALL = ["--memory", "256M"] if SANITIZED else []
+HANGS_S = 1200 if SANITIZED else 120  # a run of this many seconds hangs
 
 if SANITIZED:  # inputs stay in memory to the end, on purpose (src/app/input.h)
     os.environ["ASAN_OPTIONS"] = "detect_leaks=0:" + os.environ.get("ASAN_OPTIONS", "")
@@ -71,7 +72,7 @@ class Run:
     kernel says of resident memory: as the run's own JSON has it (VmHWM), else what its parent is
     told, which is at least that of this script (the figure outlives exec)."""
 
-    def __init__(self, *args, stdin=None, source=None, env=None, timeout=120, before=None, send=None, cwd=None, **how):
+    def __init__(self, *args, stdin=None, source=None, env=None, timeout=HANGS_S, before=None, send=None, cwd=None, **how):
         argv = [REMAT] + [os.fsencode(str(a)) if not isinstance(a, bytes) else a for a in args]
         start = time.monotonic()
         self.timed_out = False
