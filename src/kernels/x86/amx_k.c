@@ -103,17 +103,18 @@ typedef struct k_values {
     __m512 d, dmin;
 } k_values;
 
-/* The float step of a block for rows from .. from + 7 of a group. */
+/* The float step of a block for rows from .. from + 7 of a group. before: which results of the
+ * blocks before it count: all, or none. */
 INLINE void finish(rm_format f, float *y, const int32_t (*low)[RM_LANES],
                    const int32_t (*high)[RM_LANES], const k_values *v, const rm_k_group *x,
-                   int from) {
+                   int from, __mmask16 before) {
     const int pairs = rm_k_sixteen(f) ? 8 : 4;
     UNROLL for (int r = from; r < from + 8; r++) {
         const __m512 xd = _mm512_set1_ps(x->d[r]);
         __m512i sum = load(low[r]);
         if (f == RM_Q3_K) sum = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
         if (!one_byte(f)) sum = _mm512_add_epi32(sum, _mm512_slli_epi32(load(high[r]), 8));
-        __m512 acc = _mm512_loadu_ps(y + r * RM_LANES);
+        __m512 acc = _mm512_maskz_loadu_ps(before, y + r * RM_LANES);
         acc = _mm512_fmadd_ps(_mm512_mul_ps(v->d, xd), _mm512_cvtepi32_ps(sum), acc);
         if (rm_k_mins(f)) {
             const int16_t *sums = x->sums + r * RM_SUMS + (pairs == 8 ? 0 : 16);
@@ -158,7 +159,7 @@ INLINE void quarter(rm_format f, const k_folded *w, const int8_t *q0, const int8
 /* A block for all groups, two of which share the tiles of weights. Each quarter of their products
  * is followed by a quarter of the float steps of the two groups before, so that both are in the
  * processor's window together: one after the other they do not overlap. Results wait in y between
- * blocks; first: they start from 0. */
+ * blocks. */
 INLINE void block(rm_format f, const rm_out *y, uint32_t strip, k_run *run, const rm_acts *x,
                   uint32_t row_count, size_t sb) {
     const uint32_t pairs = (row_count + 2 * TILE - 1) / (2 * TILE);
@@ -185,7 +186,7 @@ INLINE void block(rm_format f, const rm_out *y, uint32_t strip, k_run *run, cons
                 const k_sums *from = &run->sums[(p - 1) % 2];
                 const rm_k_group g = rm_k_group_at(x, first, 0, TILE, sb);
                 finish(f, rm_out_at(y, first, strip), from->low[i / 2], from->high[i / 2], &v, &g,
-                       i % 2 * 8);
+                       i % 2 * 8, sb > 0 ? 0xffff : 0);
             }
         }
         if (p < pairs) {
@@ -208,8 +209,6 @@ INLINE void matmul(rm_format f, fold_fn *fold_one, block_fn *run_block, const rm
     const uint32_t whole = x->row_count < ROWS_FROM ? 0 : x->row_count / TILE * TILE;
     const size_t sb_count = x->k_count / RM_SUPER_K;
     if (whole > 0) {
-        for (uint32_t first = 0; first < whole; first += TILE)
-            memset(rm_out_at(y, first, strip), 0, TILE * RM_LANES * sizeof(float));
         tiles_configure(64);
         for (size_t sb = 0; sb < sb_count; sb++) {
             const rm_k_view w = rm_k_at(f, strip_bytes, sb_count, sb);
