@@ -39,6 +39,11 @@ INLINE __m512i start_of(int shift, const int32_t *neg_sum) {
 
 /* --- few rows: unpacked in registers ------------------------------------------------------- */
 
+/* One or two rows: 16 k of high nibbles are summed 16 times too large and shifted once. */
+INLINE bool shifts_sums(rm_format f, int rows) {
+    return (f == RM_Q4_0 || f == RM_Q4_1) && rows <= 2;
+}
+
 INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const rm_group_view *x,
                      size_t kb_count) {
     __m512 acc[ROWS];
@@ -47,16 +52,29 @@ INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const r
         const rm_block_view w = rm_block_at(f, strip, kb);
         const int8_t *q = x->q + kb / 2 * x->q_step + kb % 2 * 32;
         const size_t at = kb * x->step;
-        __m512i sum[ROWS];
+        __m512i sum[ROWS], high[ROWS];
         rm_ahead(w.q, w.bytes);
-        UNROLL for (int r = 0; r < rows; r++) sum[r] = start_of(shift_of(f), x->neg_sum + at + r);
+        UNROLL for (int r = 0; r < rows; r++) {
+            sum[r] = start_of(shift_of(f), x->neg_sum + at + r);
+            high[r] = _mm512_setzero_si512();
+        }
         UNROLL for (int v = 0; v < 4; v++) {
             __m512i lo, hi;
-            pair(f, &w, v, &lo, &hi);
+            if (shifts_sums(f, rows)) {
+                lo = low4(load(w.q + 64 * v));
+                hi = high4_by_16(load(w.q + 64 * v));
+            } else {
+                pair(f, &w, v, &lo, &hi);
+            }
             UNROLL for (int r = 0; r < rows; r++) sum[r] = dot4(sum[r], lo, q + r * 64 + 4 * v);
-            UNROLL for (int r = 0; r < rows; r++) sum[r] =
-                dot4(sum[r], hi, q + r * 64 + 16 + 4 * v);
+            UNROLL for (int r = 0; r < rows; r++) {
+                __m512i *to = shifts_sums(f, rows) ? &high[r] : &sum[r];
+                *to = dot4(*to, hi, q + r * 64 + 16 + 4 * v);
+            }
         }
+        if (shifts_sums(f, rows))
+            UNROLL for (int r = 0; r < rows; r++) sum[r] =
+                _mm512_add_epi32(sum[r], _mm512_srai_epi32(high[r], 4));
         const __m512 d = scales(f, &w);
         UNROLL for (int r = 0; r < rows; r++) acc[r] = scaled(acc[r], d, x->d[at + r], sum[r]);
         if (has_mins(f)) {

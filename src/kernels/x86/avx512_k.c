@@ -67,6 +67,11 @@ INLINE void scales_of(rm_format f, k_scales *s, const rm_k_view *w) {
 
 /* --- a block ------------------------------------------------------------------------------- */
 
+/* One or two rows: 16 k of high nibbles are summed 16 times too large and shifted once. */
+INLINE bool shifts_sums(rm_format f, int rows) {
+    return f == RM_Q4_K && rows <= 2;
+}
+
 /* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. The stream of w
  * is asked for an eighth of a block at a time: all at once is more than a core has in flight. */
 INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,
@@ -83,12 +88,17 @@ INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,
             if (bytes != NULL) {
                 wl = load(bytes[8 * b + (size_t)v]);
                 wh = load(bytes[8 * b + 4 + (size_t)v]);
+            } else if (shifts_sums(f, rows)) {
+                wl = low4(load(w->q + 64 * (4 * b + (size_t)v)));
+                wh = high4_by_16(load(w->q + 64 * (4 * b + (size_t)v)));
             } else {
                 pair_of(f, w, b, v, &wl, &wh);
             }
             UNROLL for (int r = 0; r < rows; r++) lo[r] = dot4(lo[r], wl, x + r * 64 + 4 * v);
             UNROLL for (int r = 0; r < rows; r++) hi[r] = dot4(hi[r], wh, x + r * 64 + 16 + 4 * v);
         }
+        if (bytes == NULL && shifts_sums(f, rows))
+            UNROLL for (int r = 0; r < rows; r++) hi[r] = _mm512_srai_epi32(hi[r], 4);
         const __m512i sl = s->scale[rm_k_sixteen(f) ? 2 * b : b];
         const __m512i sh = rm_k_sixteen(f) ? s->scale[2 * b + 1] : sl;
         UNROLL for (int r = 0; r < rows; r++) {

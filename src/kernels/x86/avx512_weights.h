@@ -31,6 +31,11 @@ INLINE __m512i high4(__m512i v) {
     return low4(_mm512_srli_epi16(v, 4));
 }
 
+/* 16 times the high nibbles, an instruction less. */
+INLINE __m512i high4_by_16(__m512i v) {
+    return _mm512_andnot_si512(_mm512_set1_epi8(15), v);
+}
+
 INLINE int shift_of(rm_format f) {
     return f == RM_Q8_0 || f == RM_IQ4_NL  ? 7
            : f == RM_Q4_0                  ? 3
