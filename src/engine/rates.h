@@ -47,9 +47,11 @@ typedef struct rm_rates_job {
 
 /* Measures. Each rate has about 30 ms, a slow disk or kernel set as long as one of its transfers
  * or items takes; the file in spill_dir has at most 32 MiB and no name. A file or directory that
- * does not work leaves its rates 0.
+ * does not work leaves its rates 0. *had: the share of the time that the
+ * calling thread had of a processor, times threads for a processor: about 1 on an idle machine; the
+ * less, the less the rates say.
  * Errors: REMAT_E_FAILED, without a message, when the clocks do not move; *out is undefined. */
-int rm_rates_measure(rm_rates *out, const rm_rates_job *job);
+int rm_rates_measure(rm_rates *out, double *had, const rm_rates_job *job);
 
 /* The rates of disks alone: a part of rm_rates_measure(). memory is 4096-byte aligned and has
  * RM_RATES_DISK_BYTES. */
@@ -82,7 +84,8 @@ bool rm_rates_load(rm_rates *out, const char *path, const char *key);
 void rm_rates_save(const rm_rates *r, const char *path, const char *key);
 
 /* The usual way: from the file in the user's cache folder, else measured, and kept there. Rates of
- * a spill directory that should work and did not are not kept. *measured may be NULL.
+ * a spill directory that should work and did not are not kept, nor those of a machine so busy that
+ * measuring got less than a tenth of the processors' time. *measured may be NULL.
  * Errors: as rm_rates_measure(), and REMAT_E_FAILED where nothing is to be measured and no file
  * knows them. */
 int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job);

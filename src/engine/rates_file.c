@@ -29,6 +29,10 @@ enum {
     KEEP_S = 30 * DAY_S,
 };
 
+/* A smaller share of the processors' time makes rates that are not kept: they can be wrong by
+ * more than ten times, and would be believed for 30 days. */
+#define BUSY 0.1
+
 static const uint64_t rate_most = 1000000000000000;
 
 /* --- lines ----------------------------------------------------------------------------------- */
@@ -276,8 +280,9 @@ int rm_rates_get(rm_rates *out, bool *measured, const rm_rates_job *job) {
     }
     if (job->threads == NULL) return REMAT_E_FAILED;
     if (measured != NULL) *measured = true;
-    RM_TRY(rm_rates_measure(out, job));
-    if (!keeps || (usable(job->spill_dir) && out->disk_write_s <= 0)) return REMAT_OK;
+    double had;
+    RM_TRY(rm_rates_measure(out, &had, job));
+    if (!keeps || had < BUSY || (usable(job->spill_dir) && out->disk_write_s <= 0)) return REMAT_OK;
     path[folder] = '\0';
     if (!rm_dirs_make(path)) return REMAT_OK;
     path[folder] = '/';
