@@ -292,6 +292,12 @@ static bool allowed(const planner *p, const candidate *c) {
     return c->cold != REMAT_COLD_CHECKPOINT; /* dropping the lowest layers costs less */
 }
 
+/* No chunk has more rows than there are tokens. */
+static uint32_t chunk_of(const planner *p, uint32_t size) {
+    const uint64_t rows = (uint64_t)p->common.sequence_count * p->common.column_count;
+    return rows * RM_PAGE_TOKENS < size ? (uint32_t)rows * RM_PAGE_TOKENS : size;
+}
+
 /* Calls for every candidate that the limits allow; returns false at the end. */
 static bool next_candidate(candidate *c, uint32_t *index, const planner *p) {
     const uint32_t forced = p->limits->chunk_rows;
@@ -300,7 +306,7 @@ static bool next_candidate(candidate *c, uint32_t *index, const planner *p) {
     const uint32_t sizes = forced > 0 ? 1 : CHUNK_COUNT;
     for (; *index < sizes * 2 * 2 * 2 * 4 * ROWS_KINDS; ++*index) {
         uint32_t i = *index;
-        c->chunk = forced > 0 ? forced : chunks[i % sizes];
+        c->chunk = chunk_of(p, forced > 0 ? forced : chunks[i % sizes]);
         i /= sizes;
         c->stream = i % 2 == 1;
         c->whole = i / 2 % 2 == 0;
@@ -461,7 +467,8 @@ int rm_plan(rm_planned *out, remat_engine *e, const remat_limits *limits, const 
     out->setup = p.common; /* what nothing fits is told with */
     const bool stream = limits->weights == REMAT_WEIGHTS_STREAM;
     const bool hot = p.common.resident_columns >= p.common.column_count;
-    const candidate full = {.chunk = limits->chunk_rows > 0 ? limits->chunk_rows : chunks[0],
+    const uint32_t chunk = limits->chunk_rows > 0 ? limits->chunk_rows : chunks[0];
+    const candidate full = {.chunk = chunk_of(&p, chunk),
                             .whole = true,
                             .stream = stream,
                             .cold = REMAT_COLD_DROP,
