@@ -78,7 +78,7 @@ $(FUZZBIN): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/s
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libremat.a
 	@echo "link $@"; $(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
-RUN = REMAT=$(BUILD)/remat scripts/test $(if $(SAN),-t 600 --without-models,-t 300) $(TESTFLAGS) $(if $(T),-k '$(T)')
+RUN = REMAT=$(BUILD)/remat scripts/test $(if $(SAN),-t 1200 --without-models,-t 300) $(TESTFLAGS) $(if $(T),-k '$(T)')
 
 test: ## set up, build, run all tests; T=pattern selects
 	@scripts/setup build test

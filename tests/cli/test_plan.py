@@ -67,8 +67,10 @@ limits = plan("--model-shape", "llama-3.1-8b", "-c", 4096, "--memory", "6G", "--
 at = plan("--model-shape", "llama-3.1-8b", "-c", limits["context_in_memory"], "--memory", "6G", "--json").json
 over = plan("--model-shape", "llama-3.1-8b", "-c", limits["context_in_memory"] + 64, "--memory", "6G", "--json").json
 check("the largest context in memory is the largest", SANITIZED or at["full_bytes"] <= 6 * GIB < over["full_bytes"], limits)
-chunks = [plan("--model-shape", "smollm2-135m", "-c", c, "--batch", b, "--json").json["chunk_rows"] for c, b in ((1, 1), (100, 1), (100, 3), (448, 1), (449, 1), (8192, 1))]
-check("a chunk has no more rows than there are tokens", chunks == [64, 128, 384, 448, 512, 512], chunks)
+short = ((1, 1, 64), (100, 3, 384), (100, 1, 128), (448, 1, 448), (449, 1, 512), (8192, 1, 512))
+for c, b, rows_most in short[:2] if SANITIZED else short:
+    r = plan("--model-shape", "smollm2-135m", "-c", c, "--batch", b, "--json")
+    check(f"a chunk has no more rows than there are tokens: {b} x {c}", r.json["chunk_rows"] == rows_most, r)
 users = plan("--model-shape", "llama-3.1-8b", "-c", 4096, "--batch", limits["sequences_in_memory"], "--memory", "6G", "--json").json
 more = plan("--model-shape", "llama-3.1-8b", "-c", 4096, "--batch", limits["sequences_in_memory"] + 1, "--memory", "6G", "--json").json
 check("so is the number of sequences", SANITIZED or users["full_bytes"] <= 6 * GIB < more["full_bytes"], limits)

@@ -27,7 +27,7 @@ with open(REMAT, "rb") as program:
 SANITIZED = "SANITIZED" in os.environ or b"__asan_init" in _bytes or b"__tsan_init" in _bytes
 # The sanitizer's shadow of a large reservation is slow to write: every run gets a budget.
 SMALL = ["--memory", "256M"] if SANITIZED else []
-HANGS_S = 1200 if SANITIZED else 120  # a run of this many seconds hangs
+HANGS_S = 600 if SANITIZED else 120  # a run of this many seconds hangs
 
 if SANITIZED:  # inputs stay in memory to the end, on purpose (src/app/input.h)
     os.environ["ASAN_OPTIONS"] = "detect_leaks=0:" + os.environ.get("ASAN_OPTIONS", "")
