@@ -306,7 +306,9 @@ static bool next_candidate(candidate *c, uint32_t *index, const planner *p) {
     const uint32_t sizes = forced > 0 ? 1 : CHUNK_COUNT;
     for (; *index < sizes * 2 * 2 * 2 * 4 * ROWS_KINDS; ++*index) {
         uint32_t i = *index;
-        c->chunk = chunk_of(p, forced > 0 ? forced : chunks[i % sizes]);
+        const uint32_t size = i % sizes;
+        c->chunk = chunk_of(p, forced > 0 ? forced : chunks[size]);
+        if (size > 0 && c->chunk == chunk_of(p, chunks[size - 1])) continue;
         i /= sizes;
         c->stream = i % 2 == 1;
         c->whole = i / 2 % 2 == 0;

@@ -37,11 +37,6 @@ enum {
     ONE_ROW_PAGES = 2,
 };
 
-/* Of the thread that measures: time on a processor, and by the clock. */
-typedef struct shares {
-    double had_s, asked_s;
-} shares;
-
 typedef struct lane {
     double time_s;  /* that this thread had in this pass */
     uint32_t items; /* done in it */
@@ -186,15 +181,13 @@ static double run_pass(loop *l) {
     return time_s > 0 ? (double)items * l->unit / time_s * l->processors : 0;
 }
 
-static double run_loop(shares *sum, loop *l) {
-    const double begin = rm_clock_s(), had = thread_time();
+static double run_loop(loop *l) {
+    const double begin = rm_clock_s();
     double best = 0;
     do {
         const double rate = run_pass(l);
         if (rate > best) best = rate;
     } while (rm_clock_s() - begin < RATE_S);
-    sum->had_s += thread_time() - had;
-    sum->asked_s += rm_clock_s() - begin;
     return best;
 }
 
@@ -241,18 +234,18 @@ static loop make_products(const rm_rates_job *job, uint32_t rows) {
     return l;
 }
 
-static double products_rate(shares *sum, const rm_rates_job *job) {
+static double products_rate(const rm_rates_job *job) {
     loop l = make_products(job, ROWS);
     l.unit = (double)ROWS * RM_LANES * K;
-    return run_loop(sum, &l);
+    return run_loop(&l);
 }
 
-static double weights_rate(shares *sum, const rm_rates_job *job) {
+static double weights_rate(const rm_rates_job *job) {
     loop l = make_products(job, 1);
     l.unit = (double)l.strip_bytes;
     l.flush = l.strips;
     l.flush_bytes = l.items * l.strip_bytes;
-    return run_loop(sum, &l);
+    return run_loop(&l);
 }
 
 static void pack_item(const loop *l, const lane *own, uint32_t item) {
@@ -262,7 +255,7 @@ static void pack_item(const loop *l, const lane *own, uint32_t item) {
                         RM_LANES, K);
 }
 
-static double pack_rate(shares *sum, const rm_rates_job *job) {
+static double pack_rate(const rm_rates_job *job) {
     const size_t raw_bytes = RM_LANES * rm_gguf_row_bytes(job->format, K);
     loop l = divide(job, 0, 0);
     l.item = pack_item;
@@ -275,7 +268,7 @@ static double pack_rate(shares *sum, const rm_rates_job *job) {
         make_raw(l.raw + i * raw_bytes, l.format);
     l.flush = l.strips; /* both: they lie side by side */
     l.flush_bytes = l.items * (l.strip_bytes + raw_bytes);
-    return run_loop(sum, &l);
+    return run_loop(&l);
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -324,7 +317,7 @@ static loop make_attention(const rm_rates_job *job, uint32_t query_count, uint32
     return l;
 }
 
-static double attention_rate(shares *sum, const rm_rates_job *job) {
+static double attention_rate(const rm_rates_job *job) {
     /* Scratch and states of all threads take at most three quarters. */
     uint32_t queries = TILE_QUERIES;
     const size_t scratch = rm_attn_scratch_bytes(DIM), most = BYTES / 4 * 3;
@@ -332,29 +325,29 @@ static double attention_rate(shares *sum, const rm_rates_job *job) {
         queries /= 2;
     loop l = make_attention(job, queries, TILE_PAGES);
     l.unit = 2.0 * queries * TILE_PAGES * RM_PAGE_TOKENS * DIM; /* scores, then values */
-    return run_loop(sum, &l);
+    return run_loop(&l);
 }
 
-static double pages_rate(shares *sum, const rm_rates_job *job) {
+static double pages_rate(const rm_rates_job *job) {
     loop l = make_attention(job, ONE_ROW_QUERIES, ONE_ROW_PAGES);
     l.unit = (double)ONE_ROW_PAGES * (double)l.page_bytes;
     l.flush = l.pages;
     l.flush_bytes = l.page_count * l.page_bytes;
-    return run_loop(sum, &l);
+    return run_loop(&l);
 }
 
 int rm_rates_measure(rm_rates *out, double *had, const rm_rates_job *job) {
     uint8_t *at = job->memory;
-    shares sum = {0};
+    const double begin = rm_clock_s(), own = thread_time();
     at += -(uintptr_t)at & (PAGE - 1);
-    *out = job->known != NULL ? *job->known
-                              : (rm_rates){.attention_s = attention_rate(&sum, job),
-                                           .pages_s = pages_rate(&sum, job)};
-    out->products_s = products_rate(&sum, job);
-    out->weights_s = weights_rate(&sum, job);
-    out->pack_s = pack_rate(&sum, job);
+    *out = job->known != NULL
+               ? *job->known
+               : (rm_rates){.attention_s = attention_rate(job), .pages_s = pages_rate(job)};
+    out->products_s = products_rate(job);
+    out->weights_s = weights_rate(job);
+    out->pack_s = pack_rate(job);
     const uint32_t count = rm_threads_count(job->threads);
-    *had = sum.asked_s > 0 ? sum.had_s / sum.asked_s * count / processors(count) : 0;
+    *had = (thread_time() - own) / (rm_clock_s() - begin) * count / processors(count);
     if (job->known == NULL) rm_rates_measure_disks(out, at, job->model_fd, job->spill_dir);
     const double arithmetic[] = {out->products_s, out->weights_s, out->attention_s, out->pages_s,
                                  out->pack_s};

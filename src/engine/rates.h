@@ -47,9 +47,9 @@ typedef struct rm_rates_job {
 
 /* Measures. Each rate has about 30 ms, a slow disk or kernel set as long as one of its transfers
  * or items takes; the file in spill_dir has at most 32 MiB and no name. A file or directory that
- * does not work leaves its rates 0. *had: the share of the time that the
- * calling thread had of a processor, times threads for a processor: about 1 on an idle machine; the
- * less, the less the rates say.
+ * does not work leaves its rates 0. *had: the share of the time that the calling thread had of a
+ * processor, times threads for a processor: about 1 on an idle machine; the less, the less the
+ * rates say.
  * Errors: REMAT_E_FAILED, without a message, when the clocks do not move; *out is undefined. */
 int rm_rates_measure(rm_rates *out, double *had, const rm_rates_job *job);
 

@@ -170,15 +170,15 @@ def closed(*fds):
 
 
 # A file opened in place of a closed standard stream must not be taken for it.
-r = Run("run", "-m", TOY, "-n", "2", *SMALL, before=closed(0))
+r = Run("run", "-m", TOY, "-n", "2", *SMALL, before=closed(0), timeout=20)
 check("closed stdin and no prompt", r.sound() and r.code in (1, 2) and len(r.lines) == 1 and r.out == b"", r)
-r = Run("run", "-m", TOY, "-n", "2", "-", *SMALL, before=closed(0))
+r = Run("run", "-m", TOY, "-n", "2", "-", *SMALL, before=closed(0), timeout=20)
 check("closed stdin as prompt", r.sound() and r.code in (1, 2) and len(r.lines) == 1 and r.out == b"", r)
 logits = str(TMP / "logits")
-r = Run("run", *GOOD, "-n", "2", "--ignore-eos", "--logits", logits, *SMALL, before=closed(0, 1))
+r = Run("run", *GOOD, "-n", "2", "--ignore-eos", "--logits", logits, *SMALL, before=closed(0, 1), timeout=20)
 size = os.path.getsize(logits) if os.path.exists(logits) else 0
 check("closed stdin and stdout: logits stay logits", r.refused(1) and size in (0, 1200, 2400), f"{size} bytes; {r}")
-Run("run", *GOOD, "-n", "2", "--ignore-eos", "--logits", logits, *SMALL, before=closed(0, 1, 2))
+Run("run", *GOOD, "-n", "2", "--ignore-eos", "--logits", logits, *SMALL, before=closed(0, 1, 2), timeout=20)
 size = os.path.getsize(logits)
 check("all standard streams closed: logits stay logits", size in (0, 1200, 2400), f"{size} bytes")
 

@@ -39,11 +39,6 @@ INLINE __m512i start_of(int shift, const int32_t *neg_sum) {
 
 /* --- few rows: unpacked in registers ------------------------------------------------------- */
 
-/* One or two rows: 16 k of high nibbles are summed 16 times too large and shifted once. */
-INLINE bool shifts_sums(rm_format f, int rows) {
-    return (f == RM_Q4_0 || f == RM_Q4_1) && rows <= 2;
-}
-
 INLINE void few_rows(int rows, rm_format f, float *y, const void *strip, const rm_group_view *x,
                      size_t kb_count) {
     __m512 acc[ROWS];

@@ -67,11 +67,6 @@ INLINE void scales_of(rm_format f, k_scales *s, const rm_k_view *w) {
 
 /* --- a block ------------------------------------------------------------------------------- */
 
-/* One or two rows: 16 k of high nibbles are summed 16 times too large and shifted once. */
-INLINE bool shifts_sums(rm_format f, int rows) {
-    return f == RM_Q4_K && rows <= 2;
-}
-
 /* sum[r] of the scaled stored weights: w, or (bytes != NULL) their unpacked form. The stream of w
  * is asked for an eighth of a block at a time: all at once is more than a core has in flight. */
 INLINE void block_sums(int rows, rm_format f, __m512i *sum, const rm_k_view *w,

@@ -36,6 +36,11 @@ INLINE __m512i high4_by_16(__m512i v) {
     return _mm512_andnot_si512(_mm512_set1_epi8(15), v);
 }
 
+/* Plain nibbles and one or two rows: 16 k of high nibbles are summed so, and the sum is shifted. */
+INLINE bool shifts_sums(rm_format f, int rows) {
+    return (f == RM_Q4_0 || f == RM_Q4_1 || f == RM_Q4_K) && rows <= 2;
+}
+
 INLINE int shift_of(rm_format f) {
     return f == RM_Q8_0 || f == RM_IQ4_NL  ? 7
            : f == RM_Q4_0                  ? 3
