@@ -86,16 +86,20 @@ class Run:
             timer.start()
             if send is not None:  # (seconds, signal)
                 time.sleep(send[0])
-                p.send_signal(send[1])
+                os.kill(p.pid, send[1])
             if stdin is not None and how["stdin"] == subprocess.PIPE:
                 try:
                     p.stdin.write(stdin)
                     p.stdin.close()
                 except BrokenPipeError:
                     pass
+            # Popen's own signals may reap a process that has just ended, and its status is gone. It
+            # stays until the timer is out of the way, so that its number means it and no other.
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+            timer.cancel()
+            timer.join()
             _, status, usage = os.wait4(p.pid, 0)
             p.returncode = self.code = os.waitstatus_to_exitcode(status)
-            timer.cancel()
             self.seconds = time.monotonic() - start
             out.seek(0)
             err.seek(0)
@@ -110,7 +114,7 @@ class Run:
 
     def _end(self, p):
         self.timed_out = True
-        p.kill()
+        os.kill(p.pid, signal.SIGKILL)
 
     @property
     def lines(self):
